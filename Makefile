@@ -38,6 +38,13 @@ ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 # Libraries of others: those of the library, and those of the program alone.
 LIB_PKG  := libpcre2-8 libutf8proc jansson libcrypto
+# Images need three libraries. Without them a file stands in that says so; IMAGES= (nothing) leaves
+# them out on purpose.
+IMAGE_PKG := libjpeg libpng libwebp
+ifeq ($(origin IMAGES),undefined)
+IMAGES := $(shell pkg-config --exists $(IMAGE_PKG) 2>/dev/null && echo yes)
+endif
+LIB_PKG  += $(if $(IMAGES),$(IMAGE_PKG))
 LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl libedit
 # The same objects make the program, the archive and the shared library. Only the names of lace.h are
 # seen outside of it, and no program takes their place inside: that is as fast as code that stays put.
@@ -72,6 +79,7 @@ OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 ifeq ($(origin CURL),undefined)
 CURL := $(shell echo '\#include <curl/curl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 endif
+IMAGE_LEFT_OUT := $(if $(IMAGES),%/decode_absent.c,%/decode.c)
 CURL_LEFT_OUT := $(if $(CURL),%/http_absent.c,%/http_get.c %/curl_api.c)
 
 # The Vulkan backend needs a compiler of shaders, their checker and Vulkan's headers. Without all three
@@ -98,8 +106,8 @@ endif
 MPI_PLUGIN := $(if $(MPICC),$(B)/lace_mpi.so)
 
 # The library is everything but the programs.
-LIB_DIRS := base rank tensor formats hub tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT),\
+LIB_DIRS := base rank tensor formats hub image tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
+LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT) $(IMAGE_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
@@ -303,7 +311,7 @@ FUZZ_KERNELS := $(filter $(B)/obj/src/backend/%,$(LIB_OBJ))
 ifneq ($(findstring fuzzer,$(SAN)),)
 $(filter-out $(B)/obj/src/backend/ref/% %.plain.o,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
 endif
-$(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
+$(B)/fuzz_load $(B)/fuzz_load_dir $(B)/fuzz_tower: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
 
 $(B)/fuzz_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/libparsers.a
 	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(B)/libparsers.a $(LDLIBS)

@@ -88,7 +88,8 @@ const char *lace_version(void);
     X(E_CANCELLED, -32, "cancelled by the caller")                                                 \
     X(E_DEVICE, -33, "the accelerator reported an error")                                          \
     X(E_RANK, -34, "another rank does not answer or does not fit")                                 \
-    X(E_FOLLOWED, -35, "this rank has followed rank 0 to its end")
+    X(E_FOLLOWED, -35, "this rank has followed rank 0 to its end")                                 \
+    X(E_IMAGE, -36, "an image cannot be read")
 
 typedef enum lace_status {
 #define LACE_STATUS_ENUM(name, value, text) LACE_##name = value,
@@ -374,6 +375,8 @@ typedef struct lace_session_options {
                           logits; default false */
     bool use_mtp;      /* the layer that predicts further tokens reads along, for a speculator; of a
                           model that was opened with use_mtp; default false */
+    struct lace_tower *tower; /* whose images sequences may have; NULL (default): none. It outlives
+                                 the session */
     /* While weights are packed, and while a batcher on a GPU computes a batch of every kind before
      * the first request; may be NULL. */
     lace_progress_fn on_progress;
@@ -860,6 +863,8 @@ typedef struct lace_generation_options {
     int32_t n_adapters; /* -1 (default): those that the model was opened with; 0: none */
     bool fills_context; /* the prompt may fill the context; one more token is chosen after it, which
                            the context does not hold; default false */
+    struct lace_image *const *images; /* those of the prompt, in its order; see below, "Images" */
+    size_t n_images;
     /*
      * Called when the context is full. It gives the tokens after which the text goes on, such as a
      * shorter prompt and the reply so far. They are read at once. It returns
@@ -900,6 +905,93 @@ typedef struct lace_batcher_stats {
 } lace_batcher_stats;
 
 void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
+
+/* ---- Images ---------------------------------------------------------------------------------- */
+
+/*
+ * A model that sees has a vision tower beside it: a second model that turns an image into rows,
+ * which stand in a prompt where tokens stand. Those of Gemma 3 and Qwen3-VL are known, in mmproj
+ * files (GGUF, as llama.cpp writes them) and in Hugging Face directories.
+ *
+ *     lace_tower_open(model, NULL, NULL, &tower, &err);         what lies in or beside the model
+ *     session_options.tower = tower;                            or batcher_options.session.tower
+ *     lace_image_create(tower, bytes, n_bytes, &image, &err);   a JPEG, PNG or WebP file
+ *     lace_tower_place(tower, tokens, n, &image, 1, ...);       its rows into a prompt
+ *     generation_options.images = &image;                       ... .n_images = 1
+ *
+ * In a list of tokens a row of an image is a number below -1. It is made of the image's bytes, so
+ * prompts that begin with the same image share what was computed for it.
+ *
+ * A tower is computed on the CPU, and may be used by several threads: one after the other.
+ */
+typedef struct lace_tower lace_tower;
+typedef struct lace_image lace_image;
+
+typedef struct lace_tower_options {
+    int32_t n_threads;   /* 0 (default): one per core */
+    int32_t min_tokens;  /* rows that an image becomes at least, where its size may be chosen;
+                            0 (default): as the tower's files say, or 8 */
+    int32_t max_tokens;  /* and at most; 0 (default): as the files say, but no more than 4,096 */
+    uint64_t max_pixels; /* of a file; 0 (default): 64 Mi. Larger ones are refused */
+} lace_tower_options;
+
+lace_tower_options lace_tower_options_default(void);
+
+/*
+ * Open the tower of a model. path: an mmproj file, or a directory; NULL: the model's directory, or
+ * the mmproj file beside the model's. LACE_E_UNSUPPORTED: there is none, or lace does not know it;
+ * LACE_E_ARG: it is another model's. The model must outlive it. Its weights are loaded for the first
+ * image.
+ */
+lace_status lace_tower_open(const lace_model *model, const char *path,
+                            const lace_tower_options *options, lace_tower **out, lace_error *err);
+void lace_tower_close(lace_tower *tower); /* after its images; NULL is fine */
+
+typedef struct lace_tower_info {
+    const char *name;          /* "gemma3", "qwen3vl" */
+    int32_t max_tokens;        /* rows of the largest image */
+    int32_t row_width;         /* values of a row */
+    bool sees_both_ways;       /* rows of an image see each other; it is computed in one batch */
+    uint64_t weights, scratch; /* memory in bytes */
+} lace_tower_info;
+
+void lace_tower_describe(const lace_tower *tower, lace_tower_info *out);
+
+/*
+ * Make an image of a file's bytes. They are decoded in a process of its own, which can reach
+ * nothing; what is wrong with them is LACE_E_IMAGE. An image that was made lately is found again.
+ */
+lace_status lace_image_create(lace_tower *tower, const void *bytes, size_t n_bytes,
+                              lace_image **out, lace_error *err);
+
+/* The same of pixels, row by row, 3 bytes each: red, green, blue. */
+lace_status lace_image_create_rgb(lace_tower *tower, const uint8_t *pixels, int32_t width,
+                                  int32_t height, lace_image **out, lace_error *err);
+void lace_image_free(lace_image *image); /* generations that were given it keep it; NULL is fine */
+
+size_t lace_image_n_tokens(const lace_image *image);
+const float *lace_image_row(const lace_image *image,
+                            size_t i); /* [row_width]; NULL behind the last */
+
+/* The tokens that stand for its rows, [lace_image_n_tokens]. */
+void lace_image_tokens(const lace_image *image, lace_token *out);
+
+/*
+ * Put images into a prompt, each where the tower's mark for one stands: <start_of_image> of Gemma,
+ * <|image_pad|> of Qwen. What chat templates write for a part of the type "image" is such a mark.
+ * n_out: how many tokens there are then, even if `capacity` has no room for them. LACE_E_ARG if
+ * there are more marks than images, or fewer.
+ */
+lace_status lace_tower_place(const lace_tower *tower, const lace_token *tokens, size_t n_tokens,
+                             lace_image *const *images, size_t n_images, lace_token *out,
+                             size_t capacity, size_t *n_out, lace_error *err);
+
+/* The text of such a mark, for prompts that no template writes. */
+const char *lace_tower_mark(const lace_tower *tower);
+
+/* Append an image to a sequence; want_logits: of every row. See lace_session_eval. */
+lace_status lace_session_eval_image(lace_session *session, int32_t sequence,
+                                    const lace_image *image, bool want_logits, lace_error *err);
 
 /* ---- Chat ------------------------------------------------------------------------------------ */
 

@@ -15,7 +15,8 @@
           version = "0.1.0";
           src = ./..;
           nativeBuildInputs = [ pkgs.pkg-config pkgs.perl ];
-          buildInputs = [ pkgs.pcre2 pkgs.utf8proc pkgs.jansson pkgs.libevent pkgs.openssl pkgs.libedit ];
+          buildInputs = [ pkgs.pcre2 pkgs.utf8proc pkgs.jansson pkgs.libevent pkgs.openssl pkgs.libedit
+            pkgs.libjpeg pkgs.libpng pkgs.libwebp ];
           postPatch = "patchShebangs scripts";
           makeFlags = [ "NVCC=" "PREFIX=$(out)" ];
           enableParallelBuilding = true;

@@ -8,12 +8,15 @@ class Lace < Formula
   depends_on "perl" => :build
   depends_on "pkgconf" => :build
   depends_on "jansson"
+  depends_on "jpeg-turbo"
   depends_on "libedit"
   depends_on "libevent"
+  depends_on "libpng"
   depends_on :linux
   depends_on "openssl@3"
   depends_on "pcre2"
   depends_on "utf8proc"
+  depends_on "webp"
 
   def install
     # Places inside the formula's own folder; bash and zsh look where brew links them.

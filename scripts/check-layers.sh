@@ -8,11 +8,11 @@ cd "$(dirname "$0")/.."
 
 find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
-    all = "base rank tensor tokenizer grammar sampler formats vocab hf ops state plan backend model runner jinja chat"
+    all = "base image rank tensor tokenizer grammar sampler formats vocab hf ops state plan backend model runner jinja chat"
     may["base"] = ""
     may["rank"] = "base"
     may["tensor"] = may["tokenizer"] = may["grammar"] = may["jinja"] = "base"
-    may["sampler"] = "base"
+    may["sampler"] = may["image"] = "base"
     may["formats"] = "base tensor"
     may["vocab"] = "base formats tokenizer"
     may["hf"] = "base tensor formats model"

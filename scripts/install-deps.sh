@@ -38,6 +38,9 @@ need libevent-dev has_library libevent
 need libssl-dev has_library libssl
 need libedit-dev has_library libedit
 need libcurl4-openssl-dev has_library libcurl
+need libjpeg62-turbo-dev has_library libjpeg
+need libpng-dev has_library libpng
+need libwebp-dev has_library libwebp
 need perl command -v prove
 
 if [ "${1:-}" = --ci ]; then

@@ -18,6 +18,7 @@ import sys
 GOLDEN = ["gemma2", "gpt-oss", "granite", "llama", "llama3-rope", "olmo2", "phi4-partial", "qwen2",
           "qwen3", "qwen3moe", "smollm3"]
 ENCODERS = ["modernbert", "xlm_roberta-rerank"]
+VISION = ["gemma3-vision", "qwen3_vl"]
 GOLDEN_TOKENS_OF_TALES = 32
 TEXT_BYTES = 128 << 10
 
@@ -233,15 +234,18 @@ def main(folder):
     for name in os.listdir(OUT):
         if os.path.isdir(os.path.join(OUT, name)):
             shutil.rmtree(os.path.join(OUT, name))
-    for here in ["golden/%s/" % name for name in GOLDEN] + ["golden2/%s/" % name for name in ENCODERS]:
+    for here in (["golden/%s/" % name for name in GOLDEN] +
+                 ["golden2/%s/" % name for name in ENCODERS + VISION]):
         for file in ("config.json", "model.safetensors", "golden.safetensors", "modules.json",
-                     "1_Pooling/config.json"):
+                     "1_Pooling/config.json", "preprocessor_config.json"):
             if os.path.exists(os.path.join(folder, here + file)):
                 copy(folder, here + file)
-        write(here + "model.gguf.recipe",
-              recipe(os.path.join(folder, here + "model.gguf"),
-                     os.path.join(folder, here + "model.safetensors"),
-                     "tests/data/" + here + "model.safetensors", 4))
+        for file in ("model.gguf", "mmproj.gguf"):
+            if os.path.exists(os.path.join(folder, here + file)):
+                write(here + file + ".recipe",
+                      recipe(os.path.join(folder, here + file),
+                             os.path.join(folder, here + "model.safetensors"),
+                             "tests/data/" + here + "model.safetensors", 4))
     tales = "models/tales-4m/"
     for file in ("config.json", "generation_config.json", "reference.json", "tokenizer.json",
                  "tokenizer_config.json"):

@@ -2,6 +2,7 @@
 # docs/models.md, made of what the tests say:
 #
 #     build/tests/golden/test_golden > golden.tap; build/tests/golden/test_encoders >> golden.tap
+#     build/tests/golden/test_vision >> golden.tap
 #     scripts/models-table.pl golden.tap > docs/models.md
 #
 # The columns of the card come from bench/results/golden-card.tap, the same tests on a GPU.
@@ -22,6 +23,8 @@ my @names = (
     [qwen2 => 'Qwen2, Qwen2.5', 'biases'],
     [qwen2_moe => 'Qwen2-MoE', 'experts, a shared one behind a gate'],
     [qwen3 => 'Qwen3', 'norms of heads'],
+    [qwen3_vl => 'Qwen3-VL', 'sees images: three axes of positions, DeepStack'],
+    [qwen3_vl_text => 'Qwen3-VL (its text)', 'three axes of positions'],
     [qwen3_moe => 'Qwen3-MoE', 'experts'],
     [qwen3_next => 'Qwen3-Next', 'gated delta net, experts, prediction layer'],
     [qwen3_5_text => 'Qwen3.5, Qwen3.6', 'gated delta net, prediction layer'],
@@ -30,7 +33,7 @@ my @names = (
     [qwen3_5_moe => 'Qwen3.5-MoE with vision (its text)', 'gated delta net, experts, prediction layer'],
     [gemma2 => 'Gemma 2', 'window, soft caps'],
     [gemma3_text => 'Gemma 3', 'window, two rotary bases'],
-    [gemma3 => 'Gemma 3 with vision (its text)', 'window, two rotary bases'],
+    [gemma3 => 'Gemma 3 with vision', 'sees images; window, two rotary bases'],
     [gemma3n_text => 'Gemma 3n', 'AltUp, LAuReL, shared keys and values, second embeddings'],
     [gemma3n => 'Gemma 3n with vision (its text)', 'as Gemma 3n'],
     [gemma4_text => 'Gemma 4', 'layers of two shapes, shared keys and values, second embeddings, experts beside the dense part'],
@@ -140,7 +143,8 @@ tokens follow, also of a text that had to give way to another, or whose beginnin
 (Qwen3-Next and the mixtures of Qwen3.5 have 4e-9: `tests/golden/test_golden.c` says why.) "converted"
 means that the file which `lace convert` writes of the directory does so too. "card": on an H200, with
 floats in the cache, the GGUF file's logits are those of the CPU to 1e-6, token by token, in eights and in
-batches. An empty field was not tried.
+batches. An empty field was not tried. Of models that see images, an image's rows and the logits of a prompt with one in
+it are the reference's, with the vision tower from the directory and from an mmproj file; images are for the CPU so far.
 
 This page is made of the tests' own output: `scripts/models-table.pl`.
 

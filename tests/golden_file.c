@@ -143,6 +143,31 @@ void golden_encoder_free(golden_encoder *g)
     free(g->score);
 }
 
+golden_tensor golden_tensor_read(const char *path, const char *name)
+{
+    file_map map;
+    span data;
+    golden_tensor t = {.n_values = 1};
+    json_t *header = open_golden(path, &map, &data);
+    json_t *entry = json_object_get(header, name), *shape = json_object_get(entry, "shape");
+    json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t begin = (size_t)json_integer_value(json_array_get(offsets, 0));
+    size_t end = (size_t)json_integer_value(json_array_get(offsets, 1));
+    t.n_dims = (int)json_array_size(shape);
+    for (int i = 0; i < t.n_dims && i < 4; i++) {
+        t.dims[i] = (int32_t)json_integer_value(json_array_get(shape, (size_t)i));
+        t.n_values *= (size_t)t.dims[i];
+    }
+    if (entry && t.n_dims <= 4 && begin <= end && end <= data.size &&
+        (t.data = malloc(end - begin + 1)))
+        memcpy(t.data, data.data + begin, end - begin);
+    if (header) {
+        json_decref(header);
+        file_map_close(&map);
+    }
+    return t;
+}
+
 bool golden_has_logits(const char *path)
 {
     file_map map;

@@ -46,6 +46,16 @@ typedef struct golden_encoder {
 bool golden_encoder_read(const char *path, golden_encoder *out);
 void golden_encoder_free(golden_encoder *g);
 
+/* One tensor of such a file, as it lies there; for the caller to free(). NULL: there is none. */
+typedef struct golden_tensor {
+    void *data;
+    int n_dims;
+    int32_t dims[4]; /* the slowest first */
+    size_t n_values;
+} golden_tensor;
+
+golden_tensor golden_tensor_read(const char *path, const char *name);
+
 /* Sum of squared differences over sum of squares: 0 is equal. NaN if a value is not finite. */
 double nmse(const float *found, const float *expected, size_t n);
 

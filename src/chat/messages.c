@@ -37,6 +37,13 @@ static json_t *copy_whole(const json_t *json, bool is_deep)
 
 /* ---- Content --------------------------------------------------------------------------------- */
 
+/* A place for an image, which templates with parts write down in their own way. */
+static bool is_image_part(const json_t *part)
+{
+    const char *type = string_of(part, "type");
+    return type && strcmp(type, "image") == 0;
+}
+
 /* The texts of all parts, joined by line ends. */
 static lace_status join_parts(const json_t *parts, size_t message, buf *out, lace_error *err)
 {
@@ -72,6 +79,33 @@ lace_status message_text(const json_t *content, size_t message, buf *out, lace_e
     return buf_append(out, json_string_value(content), json_string_length(content));
 }
 
+static bool has_image(const json_t *parts)
+{
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        if (is_image_part(json_array_get(parts, i)))
+            return true;
+    return false;
+}
+
+/* Parts among which are images; the others are texts. */
+static lace_status check_images(const json_t *parts, size_t message, bool takes_parts,
+                                lace_error *err)
+{
+    if (!takes_parts)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "messages[%zu]: the model's chat template has no place for images there",
+                         message);
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *type = string_of(part, "type");
+        if (!is_image_part(part) && !(type && strcmp(type, "text") == 0 && string_of(part, "text")))
+            return error_set(err, LACE_E_ARG,
+                             "messages[%zu].content[%zu]: a text or an image is expected", message,
+                             i);
+    }
+    return LACE_OK;
+}
+
 static json_t *one_part(const json_t *string)
 {
     return json_pack("[{s:s, s:O}]", "type", "text", "text", string);
@@ -99,7 +133,8 @@ static lace_status adapt_content(json_t *message, size_t number, const chat_caps
                          number);
     buf joined;
     buf_init(&joined, SIZE_MAX / 2);
-    lace_status status = join_parts(content, number, &joined, err);
+    lace_status status = has_image(content) ? check_images(content, number, takes_parts, err)
+                                            : join_parts(content, number, &joined, err);
     if (status == LACE_OK && !takes_parts)
         status =
             set_new(message, "content", json_stringn(joined.data ? joined.data : "", joined.size));

@@ -40,6 +40,8 @@ static const arg_option options[] = {
      .help = "tokens of an answer; -1: until it ends (default: -1, or 300 if a text is continued)"},
     {"chat-template-file", 0, ARG_TEXT, CHAT(template_file), .value = "FILE",
      .help = "chat template in Jinja to use in place of the model's own"},
+    {"image", 0, ARG_TEXT, CHAT(images), .value = "FILE", .help = CHAT_IMAGE_HELP},
+    {"mmproj", 0, ARG_TEXT, CHAT(mmproj), .value = "FILE", .help = CHAT_MMPROJ_HELP},
     {"think", 0, ARG_CHOICE, offsetof(chat_args, thinking), .value = CHAT_THINK_WORDS,
      .help = CHAT_THINK_HELP},
     {"show-tags", 0, ARG_FLAG, CHAT(keeps_reasoning), .help = CHAT_TAGS_HELP},

@@ -60,7 +60,14 @@ typedef struct chat_options {
     uint64_t memory_bytes;
     const char *activation_sparsity; /* thresholds, or NULL */
     bool use_mmap, keeps_reasoning;  /* the latter: do not split it off the answer */
+    const char *mmproj; /* the vision tower, or NULL: what lies in or beside the model */
+    const char *images; /* files, separated by commas, that go with the first message; or NULL */
 } chat_options;
+
+#define CHAT_IMAGE_HELP                                                                            \
+    "an image (JPEG, PNG, WebP) that goes with the first message; several with commas"
+#define CHAT_MMPROJ_HELP                                                                           \
+    "the model's vision tower (default: in its directory, or the mmproj file beside it)"
 
 typedef struct chat chat;
 

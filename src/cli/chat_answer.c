@@ -16,7 +16,9 @@
 
 enum {
     N_CONTINUED = 300,
-    MAX_TEMPLATE = 1 << 20 /* bytes of a file */
+    MAX_TEMPLATE = 1 << 20,     /* bytes of a file */
+    MAX_IMAGE_BYTES = 64 << 20, /* likewise */
+    CHAT_MAX_IMAGES = 16,
 };
 
 static const char CONTEXT_FULL[] = "context full";
@@ -29,6 +31,9 @@ struct chat {
     chat_template *template; /* NULL: the text is continued */
     json_t *kwargs;          /* further variables of the template, or NULL */
     int32_t n_context;
+    lace_tower *tower; /* NULL: it sees nothing */
+    lace_image *images[CHAT_MAX_IMAGES];
+    size_t n_images;
     lace_token *written; /* [n_context] the answer under way, n_written tokens */
     size_t n_written;
     uint64_t n_answers;
@@ -54,6 +59,7 @@ static lace_status create_writer(chat *t, const lace_model_options *model_option
     o.kv_type = t->options.kv_type;
     o.v_type = t->options.v_type;
     o.memory_bytes = t->options.memory_bytes;
+    o.tower = t->tower;
     return writer_init(&t->writer, &t->options.choose, t->model, model_options, &o, true, err);
 }
 
@@ -108,6 +114,48 @@ static lace_status open_template(chat *t, lace_error *err)
     return status;
 }
 
+static lace_status read_image(chat *t, const char *path, lace_error *err)
+{
+    buf bytes;
+    if (t->n_images == CHAT_MAX_IMAGES)
+        return error_set(err, LACE_E_ARG, "--image: more than %d images", CHAT_MAX_IMAGES);
+    buf_init(&bytes, MAX_IMAGE_BYTES);
+    lace_status status = file_read(path, &bytes, err);
+    if (status == LACE_OK) {
+        status = lace_image_create(t->tower, bytes.data, bytes.size, &t->images[t->n_images], err);
+        if (status == LACE_OK)
+            t->n_images++;
+        else
+            error_prefix(err, status, path);
+    }
+    buf_deinit(&bytes);
+    return status;
+}
+
+/* The vision tower and the images, if there are images. */
+static lace_status open_images(chat *t, lace_error *err)
+{
+    const chat_options *o = &t->options;
+    lace_tower_options options = lace_tower_options_default();
+    if (!o->images)
+        return LACE_OK;
+    if (!t->template)
+        return error_set(err, LACE_E_ARG,
+                         "--image: the model has no chat template, which says "
+                         "where images stand");
+    options.n_threads = o->n_threads;
+    TRY(lace_tower_open(t->model, o->mmproj, &options, &t->tower, err));
+    lace_status status = LACE_OK;
+    for (const char *at = o->images; *at && status == LACE_OK;) {
+        size_t n = strcspn(at, ",");
+        char *path = mem_strndup(at, n);
+        status = path ? read_image(t, path, err) : error_nomem(err, "images");
+        mem_free(path);
+        at += n + (at[n] == ',');
+    }
+    return status;
+}
+
 static lace_status open_chat(chat *t, lace_error *err)
 {
     const chat_options *o = &t->options;
@@ -138,6 +186,7 @@ static lace_status open_chat(chat *t, lace_error *err)
                          "--think: the model has no chat template, so it cannot be told");
     if (o->max_tokens == CHAT_MAX_AUTO)
         t->options.max_tokens = t->template ? -1 : N_CONTINUED;
+    TRY(open_images(t, err));
     return create_writer(t, &model_options, err);
 }
 
@@ -157,6 +206,9 @@ void chat_free(chat *t)
     if (!t)
         return;
     writer_deinit(&t->writer);
+    for (size_t i = 0; i < t->n_images; i++)
+        lace_image_free(t->images[i]);
+    lace_tower_close(t->tower);
     chat_template_free(t->template);
     json_decref(t->kwargs);
     mem_free(t->written);
@@ -217,6 +269,53 @@ static lace_status make_prompt(const chat *t, const json_t *messages, chat_promp
     return chat_template_prompt(t->template, &request, out, err);
 }
 
+/* Images go with the first message that is asked; whoever clears the conversation asks anew. */
+static bool has_images(const json_t *messages)
+{
+    size_t i;
+    const json_t *message;
+    json_array_foreach(messages, i, message)
+    {
+        if (json_is_array(json_object_get(message, "content")))
+            return true;
+    }
+    return false;
+}
+
+static lace_status attach_images(const chat *t, const json_t *messages, lace_error *err)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = NULL;
+    json_t *content = json_object_get(last, "content");
+    if (t->n_images == 0 || has_images(messages))
+        return LACE_OK;
+    parts = json_array();
+    for (size_t i = 0; parts && i < t->n_images; i++)
+        json_array_append_new(parts, json_pack("{s:s}", "type", "image"));
+    if (parts &&
+        json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", content)) ==
+            0 &&
+        json_object_set_new(last, "content", parts) == 0)
+        return LACE_OK;
+    return error_nomem(err, "messages");
+}
+
+/* The rows of the images into a prompt that has places for them. */
+static lace_status place_images(const chat *t, lace_token **tokens, size_t *n, lace_error *err)
+{
+    size_t capacity = *n, n_out = 0;
+    for (size_t i = 0; i < t->n_images; i++)
+        capacity += lace_image_n_tokens(t->images[i]) + 2;
+    lace_token *whole = mem_calloc(capacity, sizeof *whole);
+    if (!whole)
+        return error_nomem(err, "tokens");
+    lace_status status = lace_tower_place(t->tower, *tokens, *n, t->images, t->n_images, whole,
+                                          capacity, &n_out, err);
+    mem_free(*tokens);
+    *tokens = whole;
+    *n = n_out;
+    return status;
+}
+
 /* A template writes the special tokens itself; a plain text gets them from the tokenizer. */
 static lace_status tokenize(const chat *t, const chat_prompt *prompt, lace_token **tokens,
                             size_t *n, lace_error *err)
@@ -251,8 +350,11 @@ static lace_status make_tokens(const chat *t, const json_t *messages, size_t n_d
     chat_prompt_deinit(prompt);
     chat_prompt_init(prompt, CLI_MAX_TEXT);
     lace_status status = make_prompt(t, seen, prompt, err);
+    bool shows_images = has_images(seen);
     json_decref(seen);
-    return status == LACE_OK ? tokenize(t, prompt, tokens, n, err) : status;
+    if (status == LACE_OK)
+        status = tokenize(t, prompt, tokens, n, err);
+    return status == LACE_OK && shows_images ? place_images(t, tokens, n, err) : status;
 }
 
 /* Drop the oldest turn, up to the next message of the user. False if that is the only one. */
@@ -364,6 +466,15 @@ static lace_status fit_question(chat *t, question *q, lace_error *err)
     return LACE_OK;
 }
 
+/* Whether rows of images are among the tokens: turns may have been dropped. */
+static bool shows_row(const lace_token *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0)
+            return true;
+    return false;
+}
+
 /* An answer on its way. */
 typedef struct answering {
     chat *t;
@@ -412,10 +523,14 @@ static lace_status answer_question(chat *t, question *q, answer *a, const volati
     uint64_t begin = clock_ns();
     answering x = {t, q, a, stop, LACE_OK, err};
     writer_report report;
+    TRY(attach_images(t, q->messages, err));
     TRY(fit_question(t, q, err));
+    bool shows_images = shows_row(q->tokens, q->n_tokens);
     TRY(begin_answer(t, a, &q->prompt.chars, err));
     writer_order order = {.prompt = q->tokens,
                           .n_prompt = q->n_tokens,
+                          .images = t->images,
+                          .n_images = shows_images ? t->n_images : 0,
                           .seed = t->options.choose.sampler.seed + t->n_answers,
                           .max_tokens = t->options.max_tokens,
                           .stop = stop,

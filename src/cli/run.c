@@ -30,7 +30,7 @@ typedef struct run_args {
     int32_t n_context, n_batch, n_threads, kv_type, v_type;
     uint64_t memory_bytes;
     bool mmap;
-    const char *surgery, *imatrix, *device, *activation_sparsity;
+    const char *surgery, *imatrix, *device, *activation_sparsity, *images, *mmproj;
     cli_ranks ranks;
     cli_loras loras;
 } run_args;
@@ -50,6 +50,8 @@ static const arg_option options[] = {
      .help = "continue the text as it is, without the chat template"},
     {"chat-template-file", 0, ARG_TEXT, offsetof(run_args, template_file), .value = "FILE",
      .help = "chat template in Jinja to use in place of the model's own"},
+    {"image", 0, ARG_TEXT, offsetof(run_args, images), .value = "FILE", .help = CHAT_IMAGE_HELP},
+    {"mmproj", 0, ARG_TEXT, offsetof(run_args, mmproj), .value = "FILE", .help = CHAT_MMPROJ_HELP},
     {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = CHAT_THINK_WORDS,
      .help = CHAT_THINK_HELP},
     {"show-tags", 0, ARG_FLAG, offsetof(run_args, keeps_reasoning), .help = CHAT_TAGS_HELP},
@@ -282,7 +284,9 @@ static lace_status answer_text(generation *g, lace_error *err)
                       .v_type = (lace_kv_type)a->v_type,
                       .memory_bytes = a->memory_bytes,
                       .use_mmap = a->mmap,
-                      .keeps_reasoning = a->keeps_reasoning};
+                      .keeps_reasoning = a->keeps_reasoning,
+                      .images = a->images,
+                      .mmproj = a->mmproj};
     chat *t;
     chat_stats stats = {0};
     TRY(chat_create(&o, &t, err));
@@ -358,6 +362,10 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
                            : cli_open_model(words.at[0], &model_options, &g.model, err);
     if (status == LACE_OK)
         status = cli_add_loras(g.model, &a.loras, err);
+    if (status == LACE_OK && !is_question(&g) && a.images)
+        status = error_set(err, LACE_E_ARG,
+                           "--image: the text is continued as it is; images need "
+                           "the model's chat template");
     if (status == LACE_OK && !is_question(&g) && a.thinking)
         status = error_set(err, LACE_E_ARG,
                            "--think: the model has no chat template, so it cannot be told");

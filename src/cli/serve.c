@@ -13,6 +13,9 @@ typedef struct serve_args {
     server_options server;
     int32_t seed, n_context, max_running, n_batch, n_threads, kv_type, v_type;
     uint64_t kv_memory, memory;
+    bool no_mmproj;
+    const char *mmproj;
+    lace_tower_options tower;
     bool mmap, no_prefixes, rewrites_replies, keeps_looping, deterministic;
     const char *device, *activation_sparsity, *draft, *hosts;
     cli_ranks ranks;
@@ -77,6 +80,11 @@ static const arg_option options[] = {
     {"lookup", 0, ARG_FLAG, SERVER(batcher.use_lookup), .help = "guess that a text continues as it did after an earlier occurrence of its last words"},
     {"mtp", 0, ARG_FLAG, SERVER(batcher.use_mtp), .help = "guess by the model's own prediction layer, where it has one (MTP, NextN)"},
     {"n-draft", 0, ARG_INT, SERVER(batcher.n_draft), .value = "N", .low = 1, .high = 32, .help = "the most tokens to guess at once (default 8)"},
+    {.kind = ARG_HEADING, .help = "Images"},
+    {"mmproj", 0, ARG_TEXT, HERE(mmproj), .value = "FILE", .help = "the model's vision tower (default: in its directory, or the mmproj file beside it)"},
+    {"no-mmproj", 0, ARG_FLAG, HERE(no_mmproj), .help = "leave it out: the model reads text only"},
+    {"image-min-tokens", 0, ARG_INT, HERE(tower.min_tokens), .value = "N", .low = 1, .high = 65536, .help = "tokens that an image becomes at least, where its size is free (default: as the model says)"},
+    {"image-max-tokens", 0, ARG_INT, HERE(tower.max_tokens), .value = "N", .low = 1, .high = 65536, .help = "and at most (default: as the model says, up to 4096)"},
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
@@ -126,6 +134,7 @@ static lace_status choose_kv_bytes(const lace_model *model, const lace_model *dr
     o->kv_bytes = server_default_kv_bytes();
     uint64_t used = need.weights + need.scratch + spare, available = need.available;
     if (draft) {
+        least.tower = NULL;
         TRY(lace_session_memory(draft, &least, &need, err));
         used += need.weights + need.scratch;
     }
@@ -210,17 +219,53 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
     return a->draft ? cli_open_model(a->draft, &o, out, err) : LACE_OK;
 }
 
+/*
+ * The model's vision tower. One that nobody has named and that is not there, or does not fit, is
+ * left out; with it, requests may be larger.
+ */
+static lace_status open_tower(serve_args *a, const lace_model *model, lace_error *err)
+{
+    const uint64_t usual = server_options_default().max_body, larger = (uint64_t)64 << 20;
+    lace_session_options *session = &a->server.batcher.session;
+    if (a->no_mmproj)
+        return LACE_OK;
+    a->tower.n_threads = a->n_threads;
+    lace_status status = lace_tower_open(model, a->mmproj, &a->tower, &session->tower, err);
+    if (status != LACE_OK && (a->mmproj || (status != LACE_E_UNSUPPORTED && status != LACE_E_ARG)))
+        return status;
+    if (!session->tower)
+        return LACE_OK;
+    if (a->server.max_body == usual)
+        a->server.max_body = larger;
+    lace_tower_info info;
+    lace_tower_describe(session->tower, &info);
+    uint64_t need = info.weights + info.scratch;
+    if (a->memory && need >= a->memory)
+        return error_set(err, LACE_E_MEMORY,
+                         "the vision tower needs %.1f MiB, and --memory gives %.1f; --no-mmproj "
+                         "leaves it out",
+                         (double)need / 1048576, (double)a->memory / 1048576);
+    session->memory_bytes = a->memory ? a->memory - need : 0;
+    return LACE_OK;
+}
+
 /* Of a model among several: it says what it needs, before it has it. */
 static lace_status wait_for_leave(const lace_model *model, const lace_model *draft,
                                   const lace_session_options *o, lace_error *err)
 {
     lace_memory need, draft_need = {0};
+    lace_tower_info tower = {0};
+    if (o->tower)
+        lace_tower_describe(o->tower, &tower);
     lace_session_options own = *o;
+    lace_session_options plain = *o;
+    plain.tower = NULL;
     own.wants_hidden = describe(model).is_encoder;
     TRY(lace_session_memory(model, &own, &need, err));
     if (draft)
-        TRY(lace_session_memory(draft, o, &draft_need, err));
-    return serve_wait_for_leave(need.total + draft_need.weights + draft_need.scratch, err);
+        TRY(lace_session_memory(draft, &plain, &draft_need, err));
+    return serve_wait_for_leave(
+        need.total + draft_need.weights + draft_need.scratch + tower.weights + tower.scratch, err);
 }
 
 static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *err)
@@ -286,6 +331,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     if (status == LACE_OK)
         status = open_draft(&a, &draft, err);
     a.server.batcher.draft = draft;
+    if (status == LACE_OK)
+        status = open_tower(&a, model, err);
     bool is_encoder = describe(model).is_encoder; /* whose texts need no room beside each other */
     if (status == LACE_OK && !a.kv_memory && !is_encoder)
         status = choose_kv_bytes(model, draft, session, err);
@@ -299,6 +346,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         warn_of_open_door(&a.server);
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
+    lace_tower_close(session->tower);
     lace_model_close(model);
     lace_model_close(draft);
     return status;

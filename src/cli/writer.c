@@ -185,6 +185,8 @@ lace_status writer_write(writer *w, const writer_order *order, writer_report *re
     lace_generation_options o = lace_generation_options_default();
     o.prompt = order->prompt;
     o.n_prompt = order->n_prompt;
+    o.images = order->images;
+    o.n_images = order->n_images;
     o.sampler = w->options->sampler;
     o.sampler.seed = order->seed;
     o.sampler.dry_breakers = w->breakers;

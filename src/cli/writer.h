@@ -37,6 +37,8 @@ void writer_deinit(writer *w);
 typedef struct writer_order {
     const lace_token *prompt; /* [n_prompt] */
     size_t n_prompt;
+    lace_image *const *images; /* [n_images] of the prompt, in its order */
+    size_t n_images;
     uint64_t seed;
     int32_t max_tokens;       /* -1: until the text or the context ends */
     const volatile int *stop; /* ends the text when it becomes nonzero */

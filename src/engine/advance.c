@@ -66,10 +66,18 @@ static size_t add_unknown(lace_batcher *b, size_t n_items, const lace_generation
     return n_items + 1;
 }
 
-/* How many of the next n tokens to read: up to where others can go on from (states_next_stop). */
-static int32_t count_read(const lace_batcher *b, const lace_generation *g, int32_t n)
+/*
+ * How many of the next n tokens to read: up to where others can go on from (states_next_stop), and
+ * no part of an image whose rows see each other. n_items: that the batch has already.
+ */
+static int32_t count_read(const lace_batcher *b, const lace_generation *g, int32_t n,
+                          size_t n_items)
 {
-    return states_next_stop(b->session->kv, g->sequence, n);
+    n = states_next_stop(b->session->kv, g->sequence, n);
+    if (!b->session->runner->options.sees_both_ways)
+        return n;
+    return generation_cut(g, g->n_computed + g->n_queued, n,
+                          b->options.session.n_batch - (int32_t)n_items);
 }
 
 /* Its prompt is not read to the end: its next batch has several tokens. */
@@ -105,7 +113,7 @@ static size_t fill_same(lace_batcher *b)
     if (g && reads_prompt(g)) {
         g->last_step = now;
         int32_t n = g->stats.n_prompt - g->n_computed, n_batch = b->options.session.n_batch;
-        return add_items(b, 0, g, count_read(b, g, n < n_batch ? n : n_batch));
+        return add_items(b, 0, g, count_read(b, g, n < n_batch ? n : n_batch, 0));
     }
     for (; g && n_items < most; g = find_waiting(b, now, false)) {
         g->last_step = now;
@@ -145,7 +153,7 @@ static size_t fill_batch(lace_batcher *b)
         if (n <= 1)
             continue;
         int32_t room = (int32_t)(capacity - n_items);
-        n_items = add_items(b, n_items, g, count_read(b, g, n < room ? n : room));
+        n_items = add_items(b, n_items, g, count_read(b, g, n < room ? n : room, n_items));
     }
     return n_items;
 }
@@ -208,7 +216,7 @@ static void make_guesses(lace_batcher *b)
     size_t n = 0;
     bool may_guess = begin_plan(b);
     for (lace_generation *g = b->running.first; may_guess && g && n < GUESS_MOST; g = g->next)
-        if (g->n_tokens - g->n_computed == 1 && !chooses_late(g))
+        if (g->n_tokens - g->n_computed == 1 && !chooses_late(g) && g->n_images == 0)
             requests[n++] = (guess_request){.to = &g->guess,
                                             .text = g->tokens,
                                             .n_text = g->n_tokens,

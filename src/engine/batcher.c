@@ -5,6 +5,7 @@
  * the prompt, the first of them starts. Where the pool is full, the youngest gives way.
  */
 #include "engine/batcher.h"
+#include "engine/image.h"
 
 #include <string.h>
 
@@ -90,6 +91,7 @@ static lace_status create_draft(lace_batcher *b, lace_error *err)
     lace_session_options o = b->options.session, one = o;
     lace_memory need, least;
     one.n_sequences = one.n_outputs = 1;
+    one.tower = o.tower = NULL;
     one.n_batch = 0;
     one.kv_bytes = 0;
     o.n_sequences = o.n_sequences < GUESS_MOST ? o.n_sequences : GUESS_MOST;
@@ -265,9 +267,30 @@ void lace_batcher_free(lace_batcher *b)
     mem_free_all(b->items, b->by_sequence, b->rules, b->is_used, b->ends, b);
 }
 
+/* Whether images can be computed here; one that sees itself both ways in one batch, beside others. */
+static lace_status check_images(const lace_batcher *b, const lace_generation_options *o,
+                                lace_error *err)
+{
+    const lace_session_options *s = &b->options.session;
+    if (o->n_images > 0 && !s->tower)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "the model has no vision tower: it sees no images");
+    for (size_t i = 0; i < o->n_images; i++)
+        if (b->session->runner->options.sees_both_ways &&
+            o->images[i]->n + s->n_outputs > s->n_batch)
+            return error_set(err, LACE_E_LIMIT,
+                             "an image of %d tokens is computed in one batch with the tokens of "
+                             "others, which has room for %d; a batch of %d would do (--batch-size)",
+                             o->images[i]->n, s->n_batch - s->n_outputs,
+                             o->images[i]->n + s->n_outputs);
+    return LACE_OK;
+}
+
 lace_status lace_batcher_add(lace_batcher *b, const lace_generation_options *options,
                              lace_generation **out, lace_error *err)
 {
+    *out = NULL;
+    TRY(check_images(b, options, err));
     TRY(generation_create(b->model, options, b->options.session.n_context, b->ends, b->n_ends, out,
                           err));
     list_append(&b->waiting, *out);
@@ -305,6 +328,7 @@ static void stop_running(lace_batcher *b, lace_generation *g)
         prefix_tree_store(b->prefixes, g->owner, g->tokens, g->n_computed);
     }
     states_set_length(b->session->kv, g->sequence, 0);
+    b->session->runner->images[g->sequence] = (image_list){0};
     b->is_used[g->sequence] = false;
     g->sequence = -1;
     g->n_computed = 0;
@@ -408,6 +432,7 @@ static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence
 {
     g->sequence = sequence;
     g->n_computed = 0;
+    b->session->runner->images[sequence] = (image_list){g->spans, g->n_images};
     if (b->session->predictor)
         predictor_forget(b->session->predictor, sequence);
     adapters_apply(b->session, sequence, g->adapter_scales);
@@ -429,6 +454,7 @@ static bool start_next(lace_batcher *b)
     states_add_demand(b->session->kv, sequence, g->n_tokens - g->n_computed, &demand);
     if (!batcher_make_room(b, &demand) && b->running.n > 0) {
         states_set_length(b->session->kv, sequence, 0);
+        b->session->runner->images[sequence] = (image_list){0};
         g->sequence = -1;
         g->n_computed = 0;
         return false;

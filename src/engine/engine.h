@@ -66,7 +66,9 @@ struct lace_session {
     int32_t *history;     /* [n_sequences, n_context] tokens, which models with recurrent layers
                              compute again where they cannot go back; NULL: they are not kept */
 
-    const float **logits; /* [n_outputs] rows of the last eval */
+    struct session_images *images; /* [n_sequences] those that lace_session_eval_image appended;
+                                      NULL: none yet */
+    const float **logits;          /* [n_outputs] rows of the last eval */
     int32_t n_logits;
     bool has_words;     /* the last eval was told how to choose: program_word has the words */
     float *kept_logits; /* [n_outputs, n_vocab], for evals of several batches */
@@ -125,6 +127,12 @@ lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
  */
 lace_status session_eval_segments(lace_session *s, const lace_item *items, size_t n_items,
                                   const int32_t *segments, lace_error *err);
+
+/* image_session.c: a sequence is cut to n_tokens, or becomes a copy; and the end. */
+lace_status session_cut_images(lace_session *s, int32_t sequence, int32_t n_tokens,
+                               lace_error *err);
+lace_status session_copy_images(lace_session *s, int32_t from, int32_t to, lace_error *err);
+void session_free_images(lace_session *s);
 
 /* Let the layer that predicts see what was computed, where there is one: others may share it now. */
 lace_status session_settle(lace_session *s, lace_error *err);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/generation.h"
+#include "engine/image.h"
 
 enum {
     MAX_STOPS = 64,
@@ -50,8 +51,48 @@ static lace_status check_tokens(const char *what, const lace_token *tokens, size
     return LACE_OK;
 }
 
-static lace_status check_prompt(const lace_token *tokens, size_t n, int32_t n_vocab,
-                                int32_t n_context, bool fills_context, lace_error *err)
+/* The rows of an image, at this place of the prompt. */
+static bool is_image(const lace_token *tokens, size_t n, const lace_image *image)
+{
+    lace_token row[64];
+    for (int32_t i = 0; i < image->n; i += 64) {
+        int32_t some = image->n - i < 64 ? image->n - i : 64;
+        if (n < (size_t)(i + some))
+            return false;
+        image_tokens_of(image, i, some, row);
+        if (memcmp(tokens + i, row, (size_t)some * sizeof *row) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Where the images are; `spans` may be NULL. All else are tokens. */
+static lace_status find_images(const lace_generation_options *o, int32_t n_vocab, image_span *spans,
+                               lace_error *err)
+{
+    size_t at = 0, k = 0;
+    while (at < o->n_prompt) {
+        if (o->prompt[at] >= IMAGE_TOKENS) {
+            TRY(check_tokens("prompt", o->prompt + at, 1, n_vocab, err));
+            at++;
+            continue;
+        }
+        if (k == o->n_images || !is_image(o->prompt + at, o->n_prompt - at, o->images[k]))
+            return error_set(err, LACE_E_ARG,
+                             "prompt %zu is a row of an image, and not of image %zu of %zu", at, k,
+                             o->n_images);
+        if (spans)
+            spans[k] = image_span_of(o->images[k], (int32_t)at);
+        at += (size_t)o->images[k++]->n;
+    }
+    if (k < o->n_images)
+        return error_set(err, LACE_E_ARG, "the prompt has %zu of its %zu images", k, o->n_images);
+    return LACE_OK;
+}
+
+static lace_status check_prompt(const lace_generation_options *o, const lace_token *tokens,
+                                size_t n, int32_t n_vocab, int32_t n_context, bool fills_context,
+                                lace_error *err)
 {
     int32_t room = n_context - !fills_context;
     if (n == 0)
@@ -61,13 +102,13 @@ static lace_status check_prompt(const lace_token *tokens, size_t n, int32_t n_vo
             err, LACE_E_CONTEXT,
             "the prompt has %zu tokens, but the context of %d tokens has room for %d and a reply",
             n, n_context, room);
-    return check_tokens("prompt", tokens, n, n_vocab, err);
+    return o ? find_images(o, n_vocab, NULL, err) : check_tokens("prompt", tokens, n, n_vocab, err);
 }
 
 static lace_status check_options(const lace_generation_options *o, int32_t n_vocab,
                                  int32_t n_context, lace_error *err)
 {
-    TRY(check_prompt(o->prompt, o->n_prompt, n_vocab, n_context, o->fills_context, err));
+    TRY(check_prompt(o, o->prompt, o->n_prompt, n_vocab, n_context, o->fills_context, err));
     TRY(check_tokens("stop", o->stop_tokens, o->n_stop_tokens, n_vocab, err));
     if (o->max_tokens < -1 || o->min_tokens < 0 || o->n_top < -1 || o->n_top > LACE_MAX_TOP)
         return error_set(err, LACE_E_ARG,
@@ -144,11 +185,13 @@ static lace_status show_prompt(lace_generation *g, lace_error *err)
         last_n = o->dry_last_n;
     int32_t from = g->n_tokens > last_n ? g->n_tokens - last_n : 0;
     for (int32_t i = from; i < g->n_tokens; i++)
-        lace_sampler_accept(g->sampler, g->tokens[i]);
+        if (g->tokens[i] >= 0)
+            lace_sampler_accept(g->sampler, g->tokens[i]);
     from = g->n_tokens > CONTEXT_TOKENS ? g->n_tokens - CONTEXT_TOKENS : 0;
     text seen;
     for (int32_t i = from; i < g->n_tokens; i++)
-        TRY(decoder_push(g->decoder, g->tokens[i], &seen, err));
+        if (g->tokens[i] >= 0)
+            TRY(decoder_push(g->decoder, g->tokens[i], &seen, err));
     return LACE_OK;
 }
 
@@ -166,6 +209,35 @@ static lace_status choose_adapters(lace_generation *g, lace_error *err)
                : error_nomem(err, "a generation");
 }
 
+/* Images of the prompt, which the generation holds from now on. */
+static lace_status take_images(lace_generation *g, lace_error *err)
+{
+    const lace_generation_options *o = &g->options;
+    g->spans = arena_alloc(&g->memory, o->n_images + 1, sizeof *g->spans);
+    g->images = arena_alloc(&g->memory, o->n_images + 1, sizeof *g->images);
+    if (!g->spans || !g->images)
+        return error_nomem(err, "a generation");
+    TRY(find_images(o, g->n_vocab, g->spans, err));
+    for (size_t i = 0; i < o->n_images; i++)
+        g->images[g->n_images++] = image_ref(o->images[i]);
+    g->options.images = NULL;
+    if (g->n_images > 0) /* other tokens would be without them */
+        g->options.on_full = NULL;
+    return LACE_OK;
+}
+
+int32_t generation_cut(const lace_generation *g, int32_t at, int32_t n, int32_t room)
+{
+    for (int32_t i = 0; i < g->n_images; i++) {
+        const image_span *s = &g->spans[i];
+        int32_t end = s->start + s->n;
+        if (at + n <= s->start || at + n >= end)
+            continue;
+        return s->start > at ? s->start - at : end - at <= room ? end - at : 0;
+    }
+    return n;
+}
+
 static lace_status fill(lace_generation *g, lace_error *err)
 {
     const lace_generation_options *o = &g->options;
@@ -177,6 +249,7 @@ static lace_status fill(lace_generation *g, lace_error *err)
     if (!g->tokens || !copy_options(g) || (needs_editing(o) && !g->logits))
         return error_nomem(err, "a generation");
     memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
+    TRY(take_images(g, err));
     g->options.prompt = NULL;
     TRY(choose_adapters(g, err));
     if (o->grammar) /* which has no place for what closes reasoning */
@@ -223,6 +296,8 @@ void generation_free(lace_generation *g)
 {
     if (!g)
         return;
+    for (int32_t i = 0; i < g->n_images; i++)
+        lace_image_free(g->images[i]);
     lace_sampler_free(g->sampler);
     lace_grammar_state_free(g->form);
     decoder_free(g->decoder);
@@ -534,7 +609,7 @@ void generation_choose(lace_generation *g, int32_t word, const float *logits)
 
 static lace_status set_text(lace_generation *g, const lace_token *tokens, size_t n, lace_error *err)
 {
-    TRY(check_prompt(tokens, n, g->n_vocab, g->n_context, false, err));
+    TRY(check_prompt(NULL, tokens, n, g->n_vocab, g->n_context, false, err));
     if (!reserve_tokens(g, (int32_t)n))
         return error_nomem(err, "tokens");
     memcpy(g->tokens, tokens, n * sizeof *tokens);

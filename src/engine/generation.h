@@ -39,6 +39,10 @@ struct lace_generation {
     int32_t n_context;  /* tokens that the text may have, a last one without a place among them */
     uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
 
+    image_span *spans;   /* [n_images] where images are among the tokens */
+    lace_image **images; /* [n_images] held */
+    int32_t n_images;
+
     watch watch;     /* over reasoning and repetition */
     bool was_forced; /* the last token was, whatever a device has chosen */
 
@@ -89,6 +93,13 @@ void generation_choose(lace_generation *g, int32_t word, const float *logits);
 /* The same within a limit. False: it was reached, and nothing was chosen; *limit says why. */
 bool generation_try_choose(lace_generation *g, int32_t word, const float *logits,
                            work_limit *limit);
+
+/*
+ * How many of the next n tokens from `at` on to compute together, where rows of an image see each
+ * other: it is not divided. room: the most that a batch can take; 0 comes out where the rest of an
+ * image needs more.
+ */
+int32_t generation_cut(const lace_generation *g, int32_t at, int32_t n, int32_t room);
 
 /* Keep the logits to choose from them later. False: out of memory. */
 bool generation_keep_logits(lace_generation *g, const float *logits);

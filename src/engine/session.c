@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/image.h"
 #include "engine/together.h"
 
 enum {
@@ -68,6 +69,10 @@ static lace_status check_results(const model *m, const lace_session_options *o, 
     if (o->use_mtp && !m->predicting.is_bound)
         return error_set(err, LACE_E_ARG,
                          "use_mtp of a session needs a model that was opened with use_mtp");
+    if (o->tower && (o->use_mtp || m->ranks))
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "images go neither with a layer that predicts further tokens (--mtp) nor "
+                         "with several ranks");
     if (e->is_on && !o->wants_hidden && !o->wants_scores)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model is an encoder: it predicts no tokens; lace embed and lace "
@@ -124,7 +129,11 @@ static runner_options runner_options_of(const lace_session_options *o)
                                   [LACE_KV_Q8_0] = DTYPE_Q8_0,
                                   [LACE_KV_Q5_0] = DTYPE_Q5_0,
                                   [LACE_KV_IQ4_NL] = DTYPE_IQ4_NL};
-    return (runner_options){.n_sequences = o->n_sequences,
+    const tower_config *tower = o->tower ? &o->tower->config : NULL;
+    return (runner_options){.row_width = tower ? tower_row_width(tower) : 0,
+                            .n_deep = tower ? tower->n_deep : 0,
+                            .sees_both_ways = tower && tower_is_fixed(tower),
+                            .n_sequences = o->n_sequences,
                             .n_context = o->n_context,
                             .n_batch = o->n_batch,
                             .n_outputs = o->n_outputs,
@@ -331,6 +340,7 @@ void lace_session_free(lace_session *s)
     if (!s)
         return;
     session_trace_free(s->trace);
+    session_free_images(s);
     mem_free_all(s->lengths, s->new_lengths, s->history, s->logits);
     if (s->kept_logits)
         mem_unmap(s->kept_logits, kept_logits_bytes(s->runner));
@@ -340,6 +350,17 @@ void lace_session_free(lace_session *s)
 }
 
 /* ---- Evaluation ------------------------------------------------------------------------------ */
+
+/* Whether an item, behind what new_lengths says, stands where an image's row is. */
+static bool is_image_row(const lace_session *s, const lace_item *item)
+{
+    if (s->runner->options.row_width == 0 || item->sequence < 0 ||
+        item->sequence >= s->options.n_sequences)
+        return false;
+    const image_span *row =
+        image_at(&s->runner->images[item->sequence], s->new_lengths[item->sequence]);
+    return row && row->rows;
+}
 
 /*
  * Checks every item and leaves the lengths after the whole eval in new_lengths. least: the smallest
@@ -359,7 +380,8 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
                          "%zu tokens are more than the %d that an encoder computes together",
                          n_items, o->n_batch);
     for (size_t i = 0; i < n_items; i++) {
-        if (items[i].token < least || items[i].token >= n_vocab)
+        bool is_row = items[i].token < IMAGE_TOKENS && is_image_row(s, &items[i]);
+        if ((items[i].token < least && !is_row) || items[i].token >= n_vocab)
             return error_set(err, LACE_E_ARG, "item %zu: token %d, expected 0 to %d", i,
                              items[i].token, n_vocab - 1);
         if (items[i].sequence < 0 || items[i].sequence >= o->n_sequences)
@@ -564,6 +586,7 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
             "sequence %d cannot go back from %d to %d tokens: layers with a window have dropped "
             "the tokens that this needs; clear the sequence and evaluate it again",
             sequence, lace_session_length(s, sequence), n_tokens);
+    TRY(session_cut_images(s, sequence, n_tokens, err));
     states_set_length(s->kv, sequence, reach);
     return session_compute_again(s, sequence, n_tokens, err);
 }
@@ -583,6 +606,7 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     TRY(session_settle(s, err));
     if (s->predictor)
         predictor_copy(s->predictor, from, to);
+    TRY(session_copy_images(s, from, to, err));
     if (s->history)
         memcpy(history_of(s, to), history_of(s, from),
                (size_t)lace_session_length(s, from) * sizeof *s->history);

@@ -24,8 +24,6 @@ enum {
 #define INDEX_FILE   "model.safetensors.index.json"
 #define CONFIG_FILE  "config.json"
 #define ADAPTER_FILE "adapter_model.safetensors"
-#define POOLING      "1_Pooling"
-#define POOLING_FILE POOLING "/config.json"
 
 static lace_status join_path(const char *directory, const char *file, char out[MAX_PATH],
                              lace_error *err)
@@ -228,17 +226,26 @@ static lace_status open_single(const char *path, const char *file, weights **out
 }
 
 /*
- * How vectors of an embedding model are pooled is said in a file of its own, where
- * sentence-transformers wrote the directory. Readers find it in the config, by the folder's name.
+ * Some things are said in files of their own: how vectors of an embedding model are pooled, where
+ * sentence-transformers wrote the directory, and how images are brought to size. Readers find them
+ * in the config, by these names.
  */
-static lace_status add_pooling(const char *path, json_t *config, lace_error *err)
+static const struct {
+    const char *name, *file;
+} more_files[] = {{"1_Pooling", "1_Pooling/config.json"},
+                  {"preprocessor_config", "preprocessor_config.json"}};
+
+static lace_status add_more(const char *path, json_t *config, lace_error *err)
 {
-    json_t *pooling;
-    if (!has_file(path, POOLING_FILE))
-        return LACE_OK;
-    TRY(read_object(path, POOLING_FILE, MAX_CONFIG_BYTES, &pooling, err));
-    return json_object_set_new(config, POOLING, pooling) == 0 ? LACE_OK
-                                                              : error_nomem(err, POOLING_FILE);
+    for (size_t i = 0; i < sizeof more_files / sizeof *more_files; i++) {
+        json_t *more;
+        if (!has_file(path, more_files[i].file))
+            continue;
+        TRY(read_object(path, more_files[i].file, MAX_CONFIG_BYTES, &more, err));
+        if (json_object_set_new(config, more_files[i].name, more) != 0)
+            return error_nomem(err, more_files[i].file);
+    }
+    return LACE_OK;
 }
 
 lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
@@ -248,7 +255,7 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
         return wrong_directory_explain(path, CONFIG_FILE, err);
     json_t *config;
     TRY(read_object(path, CONFIG_FILE, MAX_CONFIG_BYTES, &config, err));
-    lace_status status = add_pooling(path, config, err);
+    lace_status status = add_more(path, config, err);
     if (status != LACE_OK) {
         json_decref(config);
         return status;

@@ -84,11 +84,13 @@ static lace_status read_shape(const source *s, text name, const json_t *value, s
 {
     if (!json_is_array(value))
         return fail(s, LACE_E_DIMS, name, "shape is %s, expected an array", json_kind(value));
+    enum { MOST = TENSOR_MAX_DIMS + 1 }; /* of convolutions over time; the slowest two are joined */
     size_t n = json_array_size(value);
-    if (n > TENSOR_MAX_DIMS)
-        return fail(s, LACE_E_DIMS, name, "shape has %zu dimensions, expected up to %d", n,
-                    TENSOR_MAX_DIMS);
+    if (n > MOST)
+        return fail(s, LACE_E_DIMS, name, "shape has %zu dimensions, expected up to %d", n, MOST);
     *out = (shape){.n_dims = n ? (int)n : 1, .dims = {1, 1, 1, 1}};
+    if (n == MOST)
+        out->n_dims = TENSOR_MAX_DIMS;
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(value, n - 1 - i);
         if (!json_is_integer(item))
@@ -97,7 +99,12 @@ static lace_status read_shape(const source *s, text name, const json_t *value, s
             return fail(s, LACE_E_DIMS, name,
                         "shape holds %" JSON_INTEGER_FORMAT ", expected 1 or more",
                         json_integer_value(item));
-        out->dims[i] = json_integer_value(item);
+        if (i < TENSOR_MAX_DIMS)
+            out->dims[i] = json_integer_value(item);
+        else if (json_integer_value(item) > INT64_MAX / out->dims[TENSOR_MAX_DIMS - 1])
+            return fail(s, LACE_E_DIMS, name, "shape has too many values");
+        else
+            out->dims[TENSOR_MAX_DIMS - 1] *= json_integer_value(item);
     }
     return LACE_OK;
 }

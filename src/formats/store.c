@@ -174,6 +174,29 @@ static uint64_t folder_size(const char *folder)
     return n;
 }
 
+/* The best mmproj file so far, in `user`. */
+static bool keep_mmproj(void *user, const char *folder, const char *name)
+{
+    char *best = user;
+    if (!ends_with(name, ".gguf") || !strcasestr(name, "mmproj"))
+        return true;
+    bool is_usual = strcasestr(name, "f16") && !strcasestr(name, "bf16");
+    if (!best[0] || is_usual)
+        join(best, "%s/%s", folder, name);
+    return !is_usual;
+}
+
+bool store_find_mmproj(const char *model_path, char path[STORE_MAX_PATH])
+{
+    char folder[STORE_MAX_PATH];
+    const char *slash = strrchr(model_path, '/');
+    path[0] = 0;
+    if (!join(folder, "%.*s", slash ? (int)(slash - model_path) : 1, slash ? model_path : "."))
+        return false;
+    each_entry(folder[0] ? folder : "/", keep_mmproj, path);
+    return path[0] != 0;
+}
+
 /* A listing under way. */
 typedef struct listing {
     store_fn fn;

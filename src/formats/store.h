@@ -50,6 +50,12 @@ bool store_hf_home(char out[STORE_MAX_PATH]);
 bool store_cache_root(char out[STORE_MAX_PATH]);
 bool store_ollama_root(char out[STORE_MAX_PATH]);
 
+/*
+ * The mmproj file (a vision tower) in the folder of a model's file; of several one of f16, or the
+ * first. False: there is none, or the path has no room.
+ */
+bool store_find_mmproj(const char *model_path, char path[STORE_MAX_PATH]);
+
 /* Calls fn for every model until it returns false. */
 typedef bool (*store_fn)(void *user, const store_entry *entry);
 void store_list(store_fn fn, void *user);

@@ -248,3 +248,25 @@ lace_status hf_rope_read(const source *s, hf_config *h)
         return LACE_OK;
     }
 }
+
+lace_status hf_read_sections(const source *s, rope_config *r)
+{
+    const char *name = source_get(s, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const json_t *list = json_object_get(source_get(s, name), "mrope_section");
+    int32_t left = r->n_dims / 2;
+    if (!list)
+        return LACE_OK;
+    if (!json_is_array(list) || json_array_size(list) > 4)
+        return source_fail(s, LACE_E_META, "mrope_section", "expected a list of up to 4 numbers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t n = json_integer_value(item);
+        if (!json_is_integer(item) || n < 0 || n > left)
+            return source_fail(s, LACE_E_META, "mrope_section",
+                               "expected whole numbers whose sum is at most the number of "
+                               "frequencies");
+        r->sections[i] = (int32_t)n;
+        left -= (int32_t)n;
+    }
+    return LACE_OK;
+}

@@ -79,6 +79,9 @@ lace_status hf_read_no_rope(const source *s, model_config *c);
 /* The rotary embedding, after the sizes. */
 lace_status hf_rope_read(const source *s, hf_config *h);
 
+/* How many frequencies turn by each axis of positions: mrope_section. */
+lace_status hf_read_sections(const source *s, rope_config *r);
+
 /* That nothing else in the config changes what is computed; when all has been read. */
 lace_status hf_check_keys(const source *s, const hf_config *h);
 

@@ -1,4 +1,4 @@
-/* Hugging Face directories of Qwen 2 and 3. */
+/* Hugging Face directories of Qwen 2 and 3, and of Qwen3-VL. */
 #include "hf/hf_family.h"
 
 /* clang-format off */
@@ -41,6 +41,12 @@ static lace_status read_qwen3moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
+static lace_status read_qwen3_vl(const source *s, hf_config *h)
+{
+    return hf_read_sections(s, &h->model.rope);
+}
+
+const hf_family family_qwen3_vl = {.layers = NAME_TABLE(qwen_rows), .read = read_qwen3_vl};
 const hf_family family_qwen = {.layers = NAME_TABLE(qwen_rows), .window = WINDOW_FLAG};
 const hf_family family_qwen2_moe = {FAMILY(qwen2moe_rows, hf_mixture_keys, read_qwen2moe),
                                     .window = WINDOW_FLAG};

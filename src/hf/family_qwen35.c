@@ -161,36 +161,13 @@ static void set_defaults(model_config *c)
         (delta_config){.n_heads = 32, .n_key_heads = 16, .k_dim = 128, .v_dim = 128, .n_taps = 4};
 }
 
-/* How many frequencies turn by each axis of positions. */
-static lace_status read_sections(const source *s, rope_config *r)
-{
-    const char *name = source_get(s, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const json_t *list = json_object_get(source_get(s, name), "mrope_section");
-    int32_t left = r->n_dims / 2;
-    if (!list)
-        return LACE_OK;
-    if (!json_is_array(list) || json_array_size(list) > 4)
-        return source_fail(s, LACE_E_META, "mrope_section", "expected a list of up to 4 numbers");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
-        json_int_t n = json_integer_value(item);
-        if (!json_is_integer(item) || n < 0 || n > left)
-            return source_fail(s, LACE_E_META, "mrope_section",
-                               "expected whole numbers whose sum is at most the number of "
-                               "frequencies");
-        r->sections[i] = (int32_t)n;
-        left -= (int32_t)n;
-    }
-    return LACE_OK;
-}
-
 /* Where layer_types is silent, each n-th layer attends. */
 static lace_status read_dense(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
     int32_t interval = 4;
     TRY(read_delta(s, &c->delta));
-    TRY(read_sections(s, &c->rope));
+    TRY(hf_read_sections(s, &c->rope));
     TRY(source_int(s, "full_attention_interval", 1, CONFIG_MAX_LAYERS, &interval, NULL));
     for (int32_t i = 0; i < c->n_layers && !source_get(s, "layer_types"); i++)
         c->layers[i].kind = (i + 1) % interval == 0 ? LAYER_ATTENTION : LAYER_RECURRENT;

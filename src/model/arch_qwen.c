@@ -1,7 +1,9 @@
 /*
  * Qwen: like llama, with biases on q, k and v (Qwen2) or norms on the heads of q and k (Qwen3), and
- * experts in its MoE form.
+ * experts in its MoE form. Qwen3-VL is Qwen3 whose frequencies turn by three axes of positions, which
+ * are the same for text; rows of images are added behind its first layers (model/tower.h).
  */
+#include "model/config_source.h"
 #include "model/transformer.h"
 
 static lace_status configure(model_config *c, lace_error *err)
@@ -12,8 +14,24 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
+static lace_status read_vl(const config_source *s, model_config *c)
+{
+    return config_sections(s, &c->rope);
+}
+
+static lace_status configure_vl(model_config *c, lace_error *err)
+{
+    c->rope.interleaves_sections = true;
+    return configure(c, err);
+}
+
 #define QWEN(takes_) .takes = takes_, .configure = configure, .form = &llama_form
 
 const arch arch_qwen2 = {.name = "qwen2", QWEN(ARCH_WINDOW)};
 const arch arch_qwen3 = {.name = "qwen3", QWEN(ARCH_WINDOW)};
 const arch arch_qwen3moe = {.name = "qwen3moe", QWEN(ARCH_WINDOW | ARCH_EXPERTS)};
+const arch arch_qwen3vl = {.name = "qwen3vl",
+                           .takes = ARCH_WINDOW | ARCH_SECTIONS,
+                           .read = read_vl,
+                           .configure = configure_vl,
+                           .form = &llama_form};

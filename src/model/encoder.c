@@ -51,9 +51,8 @@ lace_status encoder_read(const config_source *s, model_config *c)
 
 /* ---- Binding --------------------------------------------------------------------------------- */
 
-/* layer -1: outside of layers. */
-static lace_status bind_norm(model *m, encoder_norm *out, int layer, const char *name,
-                             lace_error *err)
+lace_status encoder_bind_norm(model *m, encoder_norm *out, int layer, const char *name,
+                              lace_error *err)
 {
     char stem[STEM_BYTES];
     if (layer < 0)
@@ -92,7 +91,7 @@ static lace_status bind_head(model *m, lace_error *err)
     return bind_optional(m, &e->head_bias, n_embd, err, "cls.bias");
 }
 
-static lace_status bind_layer(model *m, int i, const encoder_form *f, lace_error *err)
+lace_status encoder_bind_layer(model *m, int i, const encoder_form *f, lace_error *err)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
@@ -102,8 +101,9 @@ static lace_status bind_layer(model *m, int i, const encoder_form *f, lace_error
     /* The first layer reads what was normed already. */
     bool has_attn_norm = i > 0 || !f->norms_before || bind_has(m, "blk.0.attn_norm.weight");
     if (has_attn_norm)
-        TRY(bind_norm(m, &e->attn, i, f->norms_before ? "attn_norm" : "attn_output_norm", err));
-    TRY(bind_norm(m, &e->ffn, i, f->norms_before ? "ffn_norm" : "layer_output_norm", err));
+        TRY(encoder_bind_norm(m, &e->attn, i, f->norms_before ? "attn_norm" : "attn_output_norm",
+                              err));
+    TRY(encoder_bind_norm(m, &e->ffn, i, f->norms_before ? "ffn_norm" : "layer_output_norm", err));
     TRY(bind_optional(m, &e->down_bias, c->n_embd, err, "blk.%d.ffn_down.bias", i));
     if (f->is_gated) {
         TRY(bind_ffn(m, i, err));
@@ -120,23 +120,31 @@ static lace_status bind_layer(model *m, int i, const encoder_form *f, lace_error
     return bind_optional(m, &e->up_bias, n_ff, err, "blk.%d.ffn_up.bias", i);
 }
 
+lace_status encoder_create_parts(model *m, lace_error *err)
+{
+    encoder_parts *e = m->encoder = arena_alloc(&m->memory, 1, sizeof *e);
+    size_t n = (size_t)m->config.n_layers;
+    if (!e || !(e->layers = arena_alloc(&m->memory, n, sizeof *e->layers)))
+        return error_nomem(err, "an encoder");
+    return LACE_OK;
+}
+
 lace_status encoder_bind(model *m, const encoder_form *f, lace_error *err)
 {
     const model_config *c = &m->config;
-    encoder_parts *e = m->encoder = arena_alloc(&m->memory, 1, sizeof *e);
-    if (!e || !(e->layers = arena_alloc(&m->memory, (size_t)c->n_layers, sizeof *e->layers)))
-        return error_nomem(err, "an encoder");
+    TRY(encoder_create_parts(m, err));
+    encoder_parts *e = m->encoder;
     TRY(bind_input(m, err));
     if (f->has_positions)
         TRY(bind_table(m, &e->positions, c->n_context, c->n_embd, err, "position_embd.weight"));
     else
         TRY(bind_rope(m, err));
     TRY(bind_segments(m, err));
-    TRY(bind_norm(m, &e->embedding, -1, "token_embd_norm", err));
+    TRY(encoder_bind_norm(m, &e->embedding, -1, "token_embd_norm", err));
     if (f->norms_before)
-        TRY(bind_norm(m, &e->output, -1, "output_norm", err));
+        TRY(encoder_bind_norm(m, &e->output, -1, "output_norm", err));
     for (int i = 0; i < c->n_layers; i++)
-        TRY(bind_layer(m, i, f, err));
+        TRY(encoder_bind_layer(m, i, f, err));
     return bind_head(m, err);
 }
 
@@ -147,7 +155,7 @@ void encoder_state(const model_config *c, int32_t layer, layer_state *out)
 
 /* ---- Building -------------------------------------------------------------------------------- */
 
-static value add_norm(const model *m, plan *p, value x, const encoder_norm *n)
+value encoder_build_norm(const model *m, plan *p, value x, const encoder_norm *n)
 {
     norm_params norm = {.kind = OP_LAYER_NORM,
                         .scales = n->scales,
@@ -165,7 +173,7 @@ static value build_input(const model *m, plan *p, const encoder_form *f)
         x = plan_add(p, x, plan_lookup(p, &e->positions, EMBED_BY_POSITION), 1);
     if (e->segments.n_rows > 0)
         x = plan_add(p, x, plan_lookup(p, &e->segments, EMBED_BY_SEGMENT), 1);
-    return add_norm(m, p, x, &e->embedding);
+    return encoder_build_norm(m, p, x, &e->embedding);
 }
 
 static value build_feed_forward(const model *m, plan *p, int i, value n, const encoder_form *f)
@@ -181,7 +189,7 @@ static value build_feed_forward(const model *m, plan *p, int i, value n, const e
 static void build_result(const model *m, plan *p, value x)
 {
     const encoder_parts *e = m->encoder;
-    x = add_norm(m, p, plan_gather(p, x), &e->output);
+    x = encoder_build_norm(m, p, plan_gather(p, x), &e->output);
     if (p->limits.wants_scores) {
         if (e->head.n_rows > 0)
             x = plan_act(p, GLU_TANH, plan_linear(p, x, &e->head, e->head_bias, 1));
@@ -190,27 +198,32 @@ static void build_result(const model *m, plan *p, value x)
     plan_result(p, x);
 }
 
+value encoder_build_layer(const model *m, plan *p, int i, value x, angles turn,
+                          const layer_memory *memory, const encoder_form *f)
+{
+    const encoder_layer *e = &m->encoder->layers[i];
+    const encoder_norm none = {0};
+    const encoder_norm *attn_in = f->norms_before ? &e->attn : &none;
+    const encoder_norm *ffn_in = f->norms_before ? &e->ffn : &none;
+    const encoder_norm *attn_out = f->norms_before ? &none : &e->attn;
+    const encoder_norm *ffn_out = f->norms_before ? &none : &e->ffn;
+    p->layer = i;
+    value n = encoder_build_norm(m, p, x, attn_in);
+    x = plan_add(p, x, build_attention(m, p, i, n, turn, memory), 1);
+    x = encoder_build_norm(m, p, x, attn_out);
+    n = encoder_build_norm(m, p, x, ffn_in);
+    x = plan_add(p, x, build_feed_forward(m, p, i, n, f), 1);
+    return encoder_build_norm(m, p, x, ffn_out);
+}
+
 void encoder_build(const model *m, plan *p, const layer_memory *memory, const encoder_form *f)
 {
     value x = build_input(m, p, f);
     angles turn = {-1, -1};
     if (!f->has_positions)
         turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const encoder_layer *e = &m->encoder->layers[i];
-        const encoder_norm none = {0};
-        const encoder_norm *attn_in = f->norms_before ? &e->attn : &none;
-        const encoder_norm *ffn_in = f->norms_before ? &e->ffn : &none;
-        const encoder_norm *attn_out = f->norms_before ? &none : &e->attn;
-        const encoder_norm *ffn_out = f->norms_before ? &none : &e->ffn;
-        p->layer = i;
-        value n = add_norm(m, p, x, attn_in);
-        x = plan_add(p, x, build_attention(m, p, i, n, turn, memory), 1);
-        x = add_norm(m, p, x, attn_out);
-        n = add_norm(m, p, x, ffn_in);
-        x = plan_add(p, x, build_feed_forward(m, p, i, n, f), 1);
-        x = add_norm(m, p, x, ffn_out);
-    }
+    for (int i = 0; i < m->config.n_layers; i++)
+        x = encoder_build_layer(m, p, i, x, turn, memory, f);
     p->layer = -1;
     build_result(m, p, x);
 }

@@ -39,6 +39,17 @@ struct encoder_parts {
     const float *scores_bias;
 };
 
+/* Room for what its layers have; and one layer, bound and built. */
+lace_status encoder_create_parts(model *m, lace_error *err);
+lace_status encoder_bind_layer(model *m, int i, const encoder_form *f, lace_error *err);
+value encoder_build_layer(const model *m, plan *p, int i, value x, angles turn,
+                          const layer_memory *memory, const encoder_form *f);
+
+/* Names end in .weight and .bias; the bias may be missing. layer -1: outside of layers. */
+lace_status encoder_bind_norm(model *m, encoder_norm *out, int layer, const char *name,
+                              lace_error *err);
+value encoder_build_norm(const model *m, plan *p, value x, const encoder_norm *n);
+
 /* Keys that encoders have in GGUF files; for arch.read. */
 lace_status encoder_read(const config_source *s, model_config *c);
 

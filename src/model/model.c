@@ -31,24 +31,42 @@ static lace_status check_runnable(const weights *files, lace_error *err)
     return LACE_OK;
 }
 
-lace_status model_create(weights *files, const char *device_name, const device_options *o,
-                         model **out, lace_error *err)
+lace_status model_create_shell(weights *files, const char *device_name, const device_options *o,
+                               model **out, lace_error *err)
 {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
-    if (!m) {
-        weights_close(files);
+    if (!m)
         return error_nomem(err, "a model");
+    lace_status status = device_open(device_name, o, &m->device, err);
+    if (status != LACE_OK) {
+        mem_free(m);
+        return status;
     }
     m->files = files;
     arena_init(&m->memory, SIZE_MAX / 2);
-    lace_status opened = device_open(device_name, o, &m->device, err);
-    if (opened != LACE_OK) {
-        model_free(m);
-        return opened;
-    }
+    *out = m;
+    return LACE_OK;
+}
 
-    lace_status status;
+lace_status model_bind(model *m, lace_error *err)
+{
+    m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers + 1, sizeof *m->layers);
+    if (!m->layers)
+        return error_nomem(err, "the layers");
+    return m->arch->bind ? m->arch->bind(m, err) : bind_decoder(m, m->arch->form, err);
+}
+
+lace_status model_create(weights *files, const char *device_name, const device_options *o,
+                         model **out, lace_error *err)
+{
+    model *m;
+    *out = NULL;
+    lace_status status = model_create_shell(files, device_name, o, &m, err);
+    if (status != LACE_OK) {
+        weights_close(files);
+        return status;
+    }
     TRY_GOTO(status, fail, check_runnable(files, err));
     TRY_GOTO(status, fail, config_from_weights(files, &m->config, err));
     m->arch = arch_find(m->config.architecture);
@@ -64,13 +82,7 @@ lace_status model_create(weights *files, const char *device_name, const device_o
         TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
     if (weights_gguf(files))
         TRY_GOTO(status, fail, arch_check_keys(m->arch, weights_gguf(files), &m->config, err));
-    m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers + 1, sizeof *m->layers);
-    if (!m->layers) {
-        status = error_nomem(err, "the layers");
-        goto fail;
-    }
-    TRY_GOTO(status, fail,
-             m->arch->bind ? m->arch->bind(m, err) : bind_decoder(m, m->arch->form, err));
+    TRY_GOTO(status, fail, model_bind(m, err));
     *out = m;
     return LACE_OK;
 
@@ -154,6 +166,8 @@ static lace_status load_matrices(model *m, pool *workers, lace_progress_fn on_pr
         if (on_progress && !on_progress(user, "loading", (double)done / (double)all))
             return error_set(err, LACE_E_CANCELLED, "loading was cancelled");
     }
+    if (!m->embedding) /* a vision tower */
+        return LACE_OK;
     TRY(weights_prepare(m->files, m->embedding, err));
     return device_load(m->device, &m->table_rows, &m->table, workers, err);
 }
@@ -177,7 +191,7 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
     lace_status ended = device_end_load(m->device, status == LACE_OK ? err : NULL);
     TRY(status);
     TRY(ended);
-    if (m->table.data != m->table_rows.blocks)
+    if (m->embedding && m->table.data != m->table_rows.blocks)
         weights_release(m->files, m->embedding);
     /* Sessions of other threads may run soon: who has nothing to pack must not look again. */
     m->n_ready = m->n_matrices;

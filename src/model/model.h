@@ -21,6 +21,7 @@ typedef struct model model;
 typedef struct config_source config_source; /* config_source.h */
 typedef struct encoder_parts encoder_parts; /* encoder.h */
 typedef struct model_adapter model_adapter; /* adapters.h */
+typedef struct tower_parts tower_parts;     /* tower.h */
 
 /* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
 enum {
@@ -203,10 +204,11 @@ struct model {
     weights *files; /* owned */
     arena memory;   /* vectors and tables */
 
-    const tensor *embedding; /* [n_vocab, n_embd] in the file */
+    const tensor *embedding; /* [n_vocab, n_embd] in the file; NULL of a vision tower */
     weight table;            /* the same, whose rows are looked up */
     weight_rows table_rows;
     encoder_parts *encoder; /* what encoders have; else NULL */
+    tower_parts *tower;     /* what vision towers have; else NULL */
     weight streams_in;      /* [(n_streams - 1) * n_embd, n_embd] makes streams behind the first */
     weight *streams_out;    /* [n_streams - 1] of [n_embd, n_embd] before they are added up */
     const float *ones;      /* [n_streams] */
@@ -232,6 +234,14 @@ struct model {
     int32_t n_ready; /* matrices that model_pack_more need not look at any more: the first ones */
     uint64_t packing_ns; /* and what it took so far */
 };
+
+/*
+ * A model without a config: the device is opened, and `files` are the model's, unless that fails.
+ * model_bind binds what the architecture that it was given says.
+ */
+lace_status model_create_shell(weights *files, const char *device_name, const device_options *o,
+                               model **out, lace_error *err);
+lace_status model_bind(model *m, lace_error *err);
 
 /* Open the device of that name (backend.h), check and bind. Takes `files`, also on failure. */
 lace_status model_create(weights *files, const char *device_name, const device_options *o,

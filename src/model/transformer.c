@@ -379,8 +379,11 @@ void build_decoder(const model *m, plan *p, const layer_memory *memory, const de
     if (m->positions.n_rows > 0)
         x = plan_add(p, x, plan_lookup(p, &m->positions, EMBED_BY_POSITION), 1);
     angles turn = m->config.has_no_rope ? (angles){-1, -1} : build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++)
+    for (int i = 0; i < m->config.n_layers; i++) {
         x = build_decoder_layer(m, p, i, x, turn, memory, form);
+        if (i < p->limits.n_deep)
+            x = plan_add_given(p, x, (int64_t)(i + 1) * m->config.n_embd);
+    }
     build_logits(m, p, x);
 }
 

@@ -114,6 +114,11 @@ static uint64_t table_bytes(const step *s, const batch *b)
     return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.table->type, s->a.embed.table->n_cols);
 }
 
+static uint64_t grid_bytes(const step *s, const batch *b)
+{
+    return 4 * (uint64_t)step_rows(s, b) * row_bytes(s->a.grid.table->type, s->out[0].width);
+}
+
 /* Cached positions that must be read: tokens of one sequence that lie together share them. */
 static uint64_t attended_bytes(const step *s, const batch *b)
 {

@@ -88,17 +88,27 @@ typedef struct batch {
     const int32_t *slots;
 
     /* These may be NULL. */
-    const float *embeddings; /* [n_tokens, width] taken as they are where a token's id is -1, or
-                                beside its own row (EMBED_BESIDE) */
+    const float *embeddings; /* [n_tokens, embedding_width] taken as they are where a token's id is
+                                -1, or beside its own row (EMBED_BESIDE) */
+    int64_t embedding_width; /* values of such a row; 0: as many as are taken. A tower's rows have
+                                more behind those of the embedding (ADD_GIVEN) */
     const int32_t *seen;     /* [n_tokens] positions that a token sees, from the first on: up to
                                 its own (causal) if NULL, all of its sequence for an encoder */
     const int32_t *axes;     /* [n_axes][n_tokens] positions that rotation uses; NULL: positions */
     int32_t n_axes;
-    const int32_t *segments; /* [n_tokens] which text of a pair a token belongs to; NULL: all 0 */
-    const float *adapter_scales; /* [n_sequences, n_adapters] how much of each LoRA adapter a
+    const int32_t *segments; /* [n_tokens] which text of a pair a token belongs to; of an image's
+                                patches, which one it is in reading order; NULL: all 0 */
+    int32_t grid_rows, grid_cols; /* of the patches, if the batch is an image */
+    const float *adapter_scales;  /* [n_sequences, n_adapters] how much of each LoRA adapter a
                                     sequence wants (lora.h); NULL: no row of the batch uses any */
     int32_t n_adapters;
 } batch;
+
+/* The batch's own row of token t, for whoever takes `width` values of it, from `column` on. */
+static inline const float *batch_given(const batch *b, int64_t t, int64_t width, int64_t column)
+{
+    return b->embeddings + t * (b->embedding_width ? b->embedding_width : width) + column;
+}
 
 /* How many positions of its sequence token t sees, windows apart. */
 static inline int32_t batch_seen(const batch *b, int32_t t)
@@ -292,6 +302,18 @@ typedef struct step {
             float scale;
             embed_index by;
         } embed;
+        struct { /* GATHER_RUN: in[0] -> out[0]: of each output the n rows from it on */
+            int32_t n;
+            bool is_mean; /* their mean, as wide as one; else side by side */
+        } gather_run;
+        struct { /* GIVEN: -> out[0]. ADD_GIVEN: out[0] +=, of tokens with the id -1 */
+            int64_t column;
+        } given;
+        struct { /* GRID_EMBED: -> out[0]: the patches' places, stretched over the table from corner
+                    to corner */
+            const weight *table; /* [side * side, width] */
+            int32_t side;
+        } grid;
         struct { /* ROPE_TABLE: -> out[0], n_dims values a row: cos, sin of each frequency */
             const float *frequencies;        /* [n_dims / 2] radians per position */
             float magnitude;                 /* multiplies cos and sin */

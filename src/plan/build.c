@@ -532,6 +532,76 @@ value plan_gather(plan *p, value x)
     return s ? s->out[0].value : -1;
 }
 
+value plan_given(plan *p, int64_t column, int64_t width)
+{
+    step *s = add_making(p, OP_GIVEN, -1, -1, ACT_F32, width, false);
+    if (!s)
+        return -1;
+    s->a.given.column = column;
+    return s->out[0].value;
+}
+
+value plan_add_given(plan *p, value x, int64_t column)
+{
+    step *s = add_changing(p, OP_ADD_GIVEN, x);
+    if (!s)
+        return -1;
+    s->a.given.column = column;
+    return x;
+}
+
+value plan_gather_run(plan *p, value x, int32_t n, bool is_mean)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t width = p->values[x].width;
+    step *s = add_making(p, OP_GATHER_RUN, x, -1, ACT_F32, is_mean ? width : n * width, true);
+    if (!s)
+        return -1;
+    s->a.gather_run.n = n;
+    s->a.gather_run.is_mean = is_mean;
+    return s->out[0].value;
+}
+
+/* Up to STEP_MAX_IN values. */
+static value join_some(plan *p, const value *parts, int32_t n)
+{
+    int64_t width = 0;
+    if (p->status != LACE_OK)
+        return -1;
+    for (int32_t i = 0; i < n; i++)
+        width += p->values[parts[i]].width;
+    step *s = add_making(p, OP_SIDE_BY_SIDE, parts[0], parts[1], ACT_F32, width,
+                         p->values[parts[0]].is_output);
+    for (int32_t i = 2; s && i < n; i++)
+        s->in[i] = plan_operand(p, parts[i]);
+    return s ? s->out[0].value : -1;
+}
+
+value plan_side_by_side(plan *p, const value *parts, int32_t n)
+{
+    value some[STEP_MAX_IN] = {parts[0]};
+    for (int32_t done = 1; done < n;) {
+        int32_t k = 1;
+        while (k < STEP_MAX_IN && done < n)
+            some[k++] = parts[done++];
+        some[0] = join_some(p, some, k);
+    }
+    return some[0];
+}
+
+value plan_grid_embed(plan *p, const weight *table, int32_t side)
+{
+    if (!is_bound(p, table))
+        return -1;
+    step *s = add_making(p, OP_GRID_EMBED, -1, -1, ACT_F32, table->n_cols, false);
+    if (!s)
+        return -1;
+    s->a.grid.table = table;
+    s->a.grid.side = side;
+    return s->out[0].value;
+}
+
 void plan_result(plan *p, value logits)
 {
     p->logits = logits;

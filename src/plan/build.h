@@ -191,6 +191,24 @@ value plan_moe(plan *p, value y, value logits, const moe_params *moe, float scal
 /* x becomes cap * tanh(x / cap), in place. */
 value plan_softcap(plan *p, value x, float cap);
 
+/* Columns [column, column + width) of the batch's own rows (batch.embeddings). */
+value plan_given(plan *p, int64_t column, int64_t width);
+
+/* x += columns of the batch's own rows from `column` on, where there is a row and no token. */
+value plan_add_given(plan *p, value x, int64_t column);
+
+/* For each wanted row n of x, from it on: side by side, or their mean. */
+value plan_gather_run(plan *p, value x, int32_t n, bool is_mean);
+
+/* n values, 2 or more, side by side in one. */
+value plan_side_by_side(plan *p, const value *parts, int32_t n);
+
+/*
+ * Positions of patches in a grid of any size: rows of a table for a grid of side x side, between the
+ * four that are nearest when both are stretched to the same size.
+ */
+value plan_grid_embed(plan *p, const weight *table, int32_t side);
+
 /* Only the rows whose logits are wanted. */
 value plan_gather(plan *p, value x);
 

@@ -21,6 +21,7 @@ typedef struct plan_limits {
     bool stops_at_hidden; /* the result is what the output matrix would be applied to */
     bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
     bool gives_hidden;    /* of all tokens, beside the result: what it is made of */
+    int32_t n_deep;       /* first layers behind which rows of images are added (ADD_GIVEN) */
 } plan_limits;
 
 /* An intermediate: [max_tokens or max_outputs rows, width]. */

@@ -1,6 +1,8 @@
 /* A model, the states of its sequences, and its plan as a program. */
 #include "runner/runner.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "plan/adapt.h"
@@ -46,7 +48,8 @@ static lace_status create_program(runner *r, lace_error *err)
                           .n_workers = o->n_threads,
                           .stops_at_hidden = o->stops_at_hidden,
                           .wants_scores = o->wants_scores,
-                          .gives_hidden = o->gives_hidden};
+                          .gives_hidden = o->gives_hidden,
+                          .n_deep = o->n_deep};
     return runner_compile(r, &limits, build_adapted, &r->program, err);
 }
 
@@ -104,6 +107,15 @@ int64_t runner_width(const runner *r)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
+/* What images need; nothing where sequences have none. */
+static bool allocate_images(runner *r)
+{
+    size_t n = (size_t)r->options.n_batch, width = (size_t)r->options.row_width;
+    return (r->images = mem_calloc((size_t)r->options.n_sequences, sizeof *r->images)) &&
+           (width == 0 || ((r->axes = mem_calloc(3 * n, sizeof *r->axes)) &&
+                           (r->given = mem_calloc(n * width, sizeof *r->given))));
+}
+
 static lace_status allocate_arrays(runner *r, lace_error *err)
 {
     size_t n = (size_t)r->options.n_batch, n_sequences = (size_t)r->options.n_sequences;
@@ -115,8 +127,9 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
               (r->seen = mem_calloc(n, sizeof *r->seen)) &&
               (r->segments = mem_calloc(n, sizeof *r->segments)) &&
               (r->new_lengths = mem_calloc(n_sequences, sizeof *r->new_lengths)) &&
-              (r->adapter_scales =
-                   mem_calloc(n_sequences * (size_t)r->n_adapters + 1, sizeof *r->adapter_scales));
+              (r->adapter_scales = mem_calloc(n_sequences * (size_t)r->n_adapters + 1,
+                                              sizeof *r->adapter_scales)) &&
+              allocate_images(r);
     for (int32_t g = 0; ok && g < r->states->n_groups; g++)
         ok = (r->pages[g] = mem_calloc(n, sizeof *r->pages[g])) != NULL;
     if (!ok)
@@ -185,7 +198,81 @@ void runner_free(runner *r)
     for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(r->pages[g]);
     mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->seen, r->segments,
-                 r->new_lengths, r->adapter_scales, r);
+                 r->new_lengths, r->adapter_scales, r->axes, r->given, r->images, r);
+}
+
+/* ---- Images ---------------------------------------------------------------------------------- */
+
+const image_span *image_at(const image_list *list, int32_t position)
+{
+    for (int32_t i = 0; i < list->n; i++)
+        if (position >= list->spans[i].start && position - list->spans[i].start < list->spans[i].n)
+            return &list->spans[i];
+    return NULL;
+}
+
+/*
+ * Where a token stands in time, in height and in width. An image takes one moment, and as much of
+ * the others as its grid is long; what follows it begins behind the longer side.
+ */
+static void find_axes(const image_list *list, int32_t position, int32_t out[3])
+{
+    int32_t saved = 0;
+    for (int32_t i = 0; i < list->n; i++) {
+        const image_span *s = &list->spans[i];
+        int32_t at = position - s->start;
+        if (at < 0)
+            break;
+        if (at < s->n) {
+            out[0] = s->start - saved;
+            out[1] = out[0] + at / s->n_cols;
+            out[2] = out[0] + at % s->n_cols;
+            return;
+        }
+        saved += s->n - (s->n_rows > s->n_cols ? s->n_rows : s->n_cols);
+    }
+    out[0] = out[1] = out[2] = position - saved;
+}
+
+/* What a batch needs to know of the images in it, and in front of it. */
+static void fill_images(runner *r)
+{
+    batch *b = &r->b;
+    bool has_rows = false, is_shifted = false;
+    b->embeddings = NULL;
+    b->axes = NULL;
+    b->n_axes = 0;
+    if (r->options.row_width == 0)
+        return;
+    b->seen = NULL;
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        const image_list *list = &r->images[r->sequences[t]];
+        int32_t position = r->positions[t], axes[3];
+        const image_span *s = image_at(list, position);
+        bool is_row = s && s->rows && r->tokens[t] < IMAGE_TOKENS;
+        r->seen[t] = position + 1;
+        if (is_row) {
+            memcpy(r->given + t * r->options.row_width,
+                   s->rows + (int64_t)(position - s->start) * r->options.row_width,
+                   (size_t)r->options.row_width * sizeof *r->given);
+            r->tokens[t] = -1;
+            r->seen[t] = r->options.sees_both_ways ? s->start + s->n : position + 1;
+        }
+        find_axes(list, position, axes);
+        for (int k = 0; k < 3; k++)
+            r->axes[(int64_t)k * b->n_tokens + t] = axes[k];
+        has_rows = has_rows || is_row;
+        is_shifted = is_shifted || list->n > 0;
+    }
+    if (has_rows) {
+        b->embeddings = r->given;
+        b->embedding_width = r->options.row_width;
+        b->seen = r->options.sees_both_ways ? r->seen : NULL;
+    }
+    if (is_shifted && r->m->rope.sections[0] > 0) {
+        b->axes = r->axes;
+        b->n_axes = 3;
+    }
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -229,9 +316,11 @@ size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
         if (items[i].want_logits)
             r->outputs[r->b.n_outputs++] = (int32_t)i;
     }
-    for (size_t i = 0; r->b.seen && i < n; i++)
+    for (size_t i = 0; r->m->config.encoder.is_on && i < n; i++)
         r->seen[i] = r->new_lengths[items[i].sequence];
     r->b.adapter_scales = uses_adapters(r) ? r->adapter_scales : NULL;
+    if (!r->m->config.encoder.is_on)
+        fill_images(r);
     return n;
 }
 

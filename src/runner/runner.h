@@ -22,7 +22,28 @@ typedef struct runner_options {
     bool stops_at_hidden; /* results are what the output matrix would be applied to */
     bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
     bool gives_hidden;    /* of all tokens: for a predictor (predictor.h) */
+    int64_t row_width;    /* of images' rows that sequences may have (model/tower.h); 0: none */
+    int32_t n_deep;       /* how many more embeddings a row has behind the first */
+    bool sees_both_ways;  /* rows of an image see each other */
 } runner_options;
+
+/* Items with tokens below this are rows of images: which ones, their place in the sequence says. */
+enum { IMAGE_TOKENS = -1 };
+
+/* An image in a sequence. */
+typedef struct image_span {
+    int32_t start, n;       /* positions that it takes */
+    int32_t n_rows, n_cols; /* of its grid: n places */
+    const float *rows;      /* [n, row_width]; NULL: they have been computed */
+} image_span;
+
+typedef struct image_list {
+    const image_span *spans; /* in their order */
+    int32_t n;
+} image_list;
+
+/* The image that a position belongs to, or NULL. */
+const image_span *image_at(const image_list *list, int32_t position);
 
 typedef struct runner {
     model *m;
@@ -36,7 +57,10 @@ typedef struct runner {
 
     batch b; /* the one being computed; its arrays are these, of n_batch: */
     int32_t *tokens, *positions, *outputs, *sequences, *slots;
-    int32_t *seen, *segments;     /* of encoders */
+    int32_t *seen, *segments;     /* of encoders; seen also of images */
+    int32_t *axes;                /* [3, n_batch] where images are */
+    float *given;                 /* [n_batch, row_width] rows of images */
+    image_list *images;           /* [n_sequences] the callers'; none at first */
     const int32_t *item_segments; /* [items] of the next batch, the caller's; NULL: all 0 */
     const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
     int32_t *new_lengths;                     /* [n_sequences] once it is computed */

@@ -97,6 +97,7 @@ static bool read_system(call *c, const char *param, const json_t *system, json_t
 /* What the blocks of one message add up to. */
 typedef struct turn {
     buf said, thought;
+    json_t *parts; /* what was said before, and images; NULL: there are no images */
     json_t *calls; /* array */
     const char *role;
 } turn;
@@ -133,6 +134,21 @@ static bool read_tool_result(call *c, const json_t *block, json_t *messages)
     return ok;
 }
 
+/* What was said so far becomes a part, in front of an image or at the end. */
+static bool end_part(call *c, turn *t)
+{
+    if (!t->parts)
+        t->parts = json_array();
+    if (!t->parts)
+        return call_nomem(c);
+    if (t->said.size > 0 &&
+        !call_append(c, t->parts,
+                     json_pack("{s:s, s:o}", "type", "text", "text", text_json(&t->said))))
+        return false;
+    buf_clear(&t->said);
+    return true;
+}
+
 static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
 {
     const char *type = json_type_word(block);
@@ -152,6 +168,8 @@ static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
     }
     if (strcmp(type, "tool_use") == 0 && !is_user)
         return read_tool_use(c, t, block);
+    if (strcmp(type, "image") == 0 && is_user) /* gen_images.c reads it */
+        return end_part(c, t) && call_append(c, t->parts, json_incref((json_t *)block));
     if (strcmp(type, "tool_result") == 0 && is_user)
         return read_tool_result(c, block, messages);
     if (strcmp(type, "redacted_thinking") == 0)
@@ -176,9 +194,10 @@ static bool read_blocks(call *c, turn *t, const json_t *content, json_t *message
 static bool finish_turn(call *c, const turn *t, bool had_result, json_t *messages)
 {
     bool has_calls = json_array_size(t->calls) > 0;
-    if (had_result && t->said.size == 0)
+    if (had_result && t->said.size == 0 && !t->parts)
         return true; /* the results say it all */
-    json_t *message = json_pack("{s:s, s:o}", "role", t->role, "content", text_json(&t->said));
+    json_t *message = json_pack("{s:s, s:o}", "role", t->role, "content",
+                                t->parts ? json_incref(t->parts) : text_json(&t->said));
     if (message && has_calls)
         json_object_set(message, "tool_calls", t->calls);
     if (message && t->thought.size > 0)
@@ -203,9 +222,11 @@ static bool read_message(call *c, const json_t *message, json_t *messages)
     size_t n_before = json_array_size(messages);
     bool ok = (t.calls || call_nomem(c)) &&
               read_blocks(c, &t, json_object_get(message, "content"), messages) &&
+              (!t.parts || end_part(c, &t)) &&
               finish_turn(c, &t, json_array_size(messages) > n_before, messages);
     buf_deinit(&t.said);
     buf_deinit(&t.thought);
+    json_decref(t.parts);
     json_decref(t.calls);
     return ok;
 }

@@ -148,6 +148,8 @@ void api_ollama_show(call *c)
         json_out_raw(&out, ",\"tools\"");
     if (chat_template_reply_format(s->chat)->thinking)
         json_out_raw(&out, ",\"thinking\"");
+    if (s->options.batcher.session.tower)
+        json_out_raw(&out, ",\"vision\"");
     json_out_raw(&out, "],\"modified_at\":");
     write_time(&out, s->started_at);
     json_out_raw(&out, "}");

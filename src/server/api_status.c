@@ -69,6 +69,8 @@ void api_props(call *c)
         s->info.n_parameters, s->info.n_vocab, s->limits.n_context, s->info.n_context,
         s->limits.kv_tokens, s->options.batcher.session.n_sequences,
         s->options.batcher.session.n_sequences, s->options.max_queue, s->options.max_body);
+    json_out_printf(&out, ",\"modalities\":{\"vision\":%s,\"audio\":false}",
+                    s->options.batcher.session.tower ? "true" : "false");
     json_out_printf(&out, ",\"takes_tools\":%s,\"reply_format\":\"%s\",\"chat_template\":",
                     caps->takes_tools ? "true" : "false",
                     reply_format_name(chat_template_reply_format(s->chat)));

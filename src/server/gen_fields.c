@@ -541,6 +541,8 @@ void gen_request_deinit(gen_request *r)
     json_decref(r->kwargs);
     json_decref(r->documents);
     lace_grammar_free(r->options.grammar);
+    for (size_t i = 0; i < r->n_images; i++)
+        lace_image_free(r->images[i]);
     arena_deinit(&r->memory);
     memset(r, 0, sizeof *r);
 }

@@ -182,9 +182,14 @@ bool gen_request_chat(gen_request *r, call *c)
     r->options.show_special = true; /* formats of calls and reasoning use control tokens */
     r->splits_thinking = !r->keeps_reasoning;
     r->wants_calls = r->tools != NULL;
-    if (!gen_replay(r, c, flags) && !render_chat(r, c, flags))
+    if (!gen_take_images(r, c))
         return false;
-    gen_prepare_note(r, c);
+    /* Replies of conversations with images are not kept: their prompts are more than tokens. */
+    bool is_replayed = r->n_images == 0 && gen_replay(r, c, flags);
+    if (!is_replayed && (!render_chat(r, c, flags) || !gen_place_images(r, c)))
+        return false;
+    if (r->n_images == 0)
+        gen_prepare_note(r, c);
     if (!gen_limit_reasoning(r, c))
         return false;
     return r->forces_call ? gen_use_call(r, c) : gen_hold_calls(r, c);

@@ -52,6 +52,8 @@ struct gen_request {
     size_t n_prompt;
     const char *prompt_text; /* what the tokens were made of, where there is a text */
     size_t n_prompt_text;
+    lace_image **images; /* [n_images] of the messages, in their order; owned */
+    size_t n_images;
     json_t *messages;           /* owned, as the two below; array */
     json_t *tools;              /* array, or NULL */
     json_t *kwargs;             /* variables for the template; object, or NULL */
@@ -135,6 +137,13 @@ bool gen_request_chat(gen_request *r, call *c);
 bool gen_replay(gen_request *r, call *c, unsigned flags);
 /* What is needed to keep the replies of a request whose prompt is there. */
 void gen_prepare_note(gen_request *r, call *c);
+
+/*
+ * gen_images.c: images of the messages are decoded and computed, and places stand for them; and
+ * their rows, once the prompt is there. False: answered, or to be read again where it may take long.
+ */
+bool gen_take_images(gen_request *r, call *c);
+bool gen_place_images(gen_request *r, call *c);
 
 /* gen_template.c: how the reasoning of a reply is found and limited. False: answered. */
 bool gen_limit_reasoning(gen_request *r, call *c);

@@ -140,7 +140,7 @@ static bool translate(call *c, const json_t *options, json_t *ours)
 /* Fields of the body itself that control the generation. */
 static bool read_top_fields(gen_request *r, call *c, const json_t *body, json_t *ours)
 {
-    static const char *const not_done[] = {"template", "context", "images"};
+    static const char *const not_done[] = {"template", "context"};
     static const char *const same[] = {"logprobs", "top_logprobs"};
     for (size_t i = 0; i < sizeof not_done / sizeof not_done[0]; i++) {
         const json_t *value = json_object_get(body, not_done[i]);
@@ -235,6 +235,32 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
     return true;
 }
 
+/*
+ * Images beside a text, as a list of base64: the content becomes parts, the images first, in the form
+ * that gen_images.c reads.
+ */
+static bool add_images(call *c, json_t *message, const json_t *images)
+{
+    if (!images || json_is_null(images) || (json_is_array(images) && json_array_size(images) == 0))
+        return true;
+    if (!json_is_array(images))
+        return call_refuse(c, "images", "images is not a list");
+    json_t *content = json_object_get(message, "content"), *parts = json_array();
+    bool ok = parts || call_nomem(c);
+    for (size_t i = 0; ok && i < json_array_size(images); i++) {
+        json_t *data = json_array_get(images, i);
+        ok = json_is_string(data)
+                 ? call_append(c, parts,
+                               json_pack("{s:s, s:{s:O}}", "type", "image", "source", "data", data))
+                 : call_refuse(c, "images", "an image is not a text in base64");
+    }
+    if (ok && json_string_length(content) > 0)
+        ok = call_append(c, parts, json_pack("{s:s, s:O}", "type", "text", "text", content));
+    ok = ok && (json_object_set(message, "content", parts) == 0 || call_nomem(c));
+    json_decref(parts);
+    return ok;
+}
+
 /* Calls without ids get some, and results without are of the last call. */
 static bool read_messages(call *c, const json_t *given, json_t **out)
 {
@@ -248,9 +274,8 @@ static bool read_messages(call *c, const json_t *given, json_t **out)
         const json_t *images = json_object_get(message, "images");
         const char *role = json_string_value(json_object_get(message, "role"));
         json_t *calls = json_object_get(message, "tool_calls");
-        if (images && !json_is_null(images) &&
-            !(json_is_array(images) && json_array_size(images) == 0))
-            return call_refuse(c, "messages", "messages: images are not supported");
+        if (!add_images(c, message, images))
+            return false;
         json_object_del(message, "images");
         for (size_t k = 0; k < json_array_size(calls); k++) {
             json_t *one = json_array_get(calls, k);
@@ -290,6 +315,9 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "suffix", "suffix is not a text");
     if (raw && !json_is_boolean(raw))
         return call_refuse(c, "raw", "raw is not a boolean");
+    if ((json_is_true(raw) || json_string_length(suffix) > 0) &&
+        json_array_size(json_get(body, "images")) > 0)
+        return call_refuse(c, "images", "images need the model's template: not with raw or suffix");
     if (json_string_length(suffix) > 0)
         return gen_request_infill(r, c,
                                   (text){json_string_value(prompt), json_string_length(prompt)},
@@ -302,9 +330,9 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
     if (json_string_length(system) > 0 &&
         !call_append(c, r->messages, json_pack("{s:s, s:O}", "role", "system", "content", system)))
         return false;
-    return call_append(c, r->messages,
-                       json_pack("{s:s, s:O}", "role", "user", "content", prompt)) &&
-           gen_request_chat(r, c);
+    json_t *message = json_pack("{s:s, s:O}", "role", "user", "content", prompt);
+    return (message || call_nomem(c)) && call_append(c, r->messages, message) &&
+           add_images(c, message, json_get(body, "images")) && gen_request_chat(r, c);
 }
 
 bool ollama_read_generate(gen_request *r, call *c, json_t *body)

@@ -15,7 +15,7 @@ static bool is_one_of(const char *word, const char *const *words)
 
 /* ---- Input ----------------------------------------------------------------------------------- */
 
-/* Parts that are text as the parts that templates know: a new array. False: answered. */
+/* Texts as the parts that templates know, and images: a new array. False: answered. */
 static bool read_parts(call *c, const json_t *content, json_t **out)
 {
     static const char *const texts[] = {"input_text", "output_text", "text", "reasoning_text",
@@ -25,6 +25,10 @@ static bool read_parts(call *c, const json_t *content, json_t **out)
     for (size_t i = 0; ok && i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i);
         bool is_refusal = strcmp(json_type_word(part), "refusal") == 0;
+        if (strcmp(json_type_word(part), "input_image") == 0) { /* gen_images.c reads it */
+            ok = call_append(c, *out, json_incref((json_t *)part));
+            continue;
+        }
         json_t *value = json_object_get(part, is_refusal ? "refusal" : "text");
         if (!json_is_string(value) || (!is_refusal && !is_one_of(json_type_word(part), texts)))
             ok = call_refuse(c, "input", "a part of an item's content is not a text");

@@ -1,6 +1,7 @@
 /* The normalizer and the pre-tokenizer of a tokenizer.json. */
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/json_read.h"
 #include "vocab/tokenizer_json_impl.h"
@@ -141,38 +142,6 @@ static lace_status read_bert(json_reader *r, const json_t *object, const char *w
     return json_get_bool(r, object, where, "strip_accents", &r->v->strip_accents);
 }
 
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* Groups of four digits, of which the last may end in one or two '='. */
-static bool decode_base64(text in, uint8_t *out, size_t *n_out)
-{
-    size_t n = 0;
-    if (in.size % 4 != 0)
-        return false;
-    for (size_t i = 0; i < in.size; i += 4) {
-        uint32_t bits = 0;
-        int n_bytes = 3;
-        for (size_t k = 0; k < 4; k++) {
-            char c = in.data[i + k];
-            bool is_end = c == '=' && i + 4 == in.size && k >= 2;
-            int digit = is_end ? 0 : base64_digit(c);
-            if (digit < 0 || (!is_end && n_bytes < 3))
-                return false;
-            n_bytes -= is_end;
-            bits = bits << 6 | (uint32_t)digit;
-        }
-        for (int k = 0; k < n_bytes; k++)
-            out[n++] = (uint8_t)(bits >> (16 - 8 * k));
-    }
-    *n_out = n;
-    return true;
-}
-
 static lace_status read_precompiled(json_reader *r, const json_t *object, const char *where)
 {
     text encoded = {NULL, 0};
@@ -185,7 +154,7 @@ static lace_status read_precompiled(json_reader *r, const json_t *object, const 
     if (!bytes)
         return error_nomem(r->err, "the charsmap");
     r->v->precompiled_charsmap.data = bytes;
-    if (!decode_base64(encoded, bytes, &r->v->precompiled_charsmap.size))
+    if (!base64_decode(encoded, bytes, &r->v->precompiled_charsmap.size))
         return json_fail(r, where, "precompiled_charsmap: is not base64");
     return LACE_OK;
 }

@@ -152,7 +152,7 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
         {"/api/chat", "\"options\":{\"num_ctx\":\"x\"}", "options.num_ctx is not an integer"},
         {"/api/chat", "\"options\":{\"tfs_z\":0.5}", "options.tfs_z"},
         {"/api/generate", "\"template\":\"x\"", "template is not supported"},
-        {"/api/generate", "\"images\":[\"x\"]", "not supported"},
+        {"/api/generate", "\"images\":[\"x\"]", "no vision tower"},
         {"/api/chat", "\"top_logprobs\":2", "logprobs is not true"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -168,7 +168,7 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
     }
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"x\","
                       "\"images\":\"y\"}]}");
-    answer_check(&a, 400, "images are not supported");
+    answer_check(&a, 400, "images is not a list");
 }
 
 static void values_that_ask_for_nothing_pass(void)

@@ -191,7 +191,7 @@ static void bad_types_shapes_and_offsets_are_refused(void)
                                          "[[1]]",
                                          "[null]",
                                          "5",
-                                         "[1,1,1,1,1]",
+                                         "[1,1,1,1,1,1]",
                                          "[1,1,1,1,1,1,1,1,1]"};
     char fields[256];
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

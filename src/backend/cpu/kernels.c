@@ -94,10 +94,16 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
         return scan_scratch_bytes(s->a.scan.head_dim, s->a.scan.n_state);
     case OP_CONV:
         return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps;
+    case OP_GRID_EMBED:
+        return 4 * (uint64_t)s->out[0].width;
     case OP_DELTA:
         return delta_scratch_bytes(s->a.delta.k_dim, s->a.delta.v_dim);
     case OP_EMBED:
     case OP_GATHER:
+    case OP_GATHER_RUN:
+    case OP_GIVEN:
+    case OP_ADD_GIVEN:
+    case OP_SIDE_BY_SIDE:
     case OP_ROPE_TABLE:
     case OP_RMS_NORM:
     case OP_LAYER_NORM:

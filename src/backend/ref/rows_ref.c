@@ -33,7 +33,8 @@ void embed_ref(const step *s, const batch *b, const worker *w)
         int32_t row = embed_row(s, b, t);
         bool is_beside = s->a.embed.by == EMBED_BESIDE;
         if (is_beside || (row < 0 && b->embeddings)) /* as it is: not of the table, not scaled */
-            memcpy(is_beside ? y + width : y, b->embeddings + t * width, (size_t)width * sizeof *y);
+            memcpy(is_beside ? y + width : y, batch_given(b, t, width, 0),
+                   (size_t)width * sizeof *y);
         if (row < 0 && b->embeddings)
             continue;
         assert(row >= 0 && row < table->n_rows);
