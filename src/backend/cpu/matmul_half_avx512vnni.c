@@ -19,6 +19,7 @@
 enum {
     FEWEST = 24,                /* tokens that are worth decoding panels */
     DECODED_BYTES = 512 * 1024, /* half of an L2 cache */
+    MOST_AHEAD = 128,           /* tokens for which the next weights are fetched ahead */
 };
 
 typedef vf (*load_fn)(const void *at);
@@ -30,11 +31,26 @@ static int64_t panel_bytes(int64_t n_cols)
     return n_cols / 32 * WORDS_GROUP_BYTES;
 }
 
-/* Panels to decode at once: an even number. */
-static int64_t decoded_panels(int64_t n_cols)
+/*
+ * Panels to decode at once: an even number. With few tokens it is the reading of weights that takes
+ * time, so that as few are decoded as are multiplied at once, while the next ones come near.
+ */
+static int64_t decoded_panels(int64_t n_cols, int64_t n_tokens)
 {
     int64_t n = DECODED_BYTES / panel_bytes(n_cols) & ~(int64_t)1;
-    return n < 2 ? 2 : n;
+    return n < 2 || n_tokens <= MOST_AHEAD ? 2 : n;
+}
+
+/* The largest magnitude of each row in 32 columns. Without signs, the bits of both types ascend. */
+static inline __attribute__((always_inline)) __m512 largest(load_fn load, const uint8_t *w)
+{
+    __m512i most = _mm512_setzero_si512(), all_but_sign = _mm512_set1_epi16(0x7fff);
+    for (int k = 0; k < 16; k++)
+        most =
+            _mm512_max_epu16(most, _mm512_and_si512(_mm512_loadu_si512(w + 64 * k), all_but_sign));
+    __m256i both =
+        _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+    return load(&both);
 }
 
 /* n_groups of 32 columns of a panel to what gemm_avx512vnni.h describes. */
@@ -42,10 +58,7 @@ static inline __attribute__((always_inline)) void decode(load_fn load, const uin
                                                          int64_t n_groups, uint8_t *out)
 {
     for (int64_t g = 0; g < n_groups; g++, w += 32 * 32, out += WORDS_GROUP_BYTES) {
-        __m512 most = _mm512_setzero_ps();
-        for (int k = 0; k < 32; k++)
-            most = _mm512_max_ps(_mm512_abs_ps(load(w + 32 * k)), most);
-        __m512 factor = to_13_bits(most);
+        __m512 factor = to_13_bits(largest(load, w));
         for (int k = 0; k < 16; k++) {
             __m512 even = load(w + 64 * k), odd = load(w + 64 * k + 32);
             _mm512_storeu_si512(out + 64 * k, words_of_pairs(even, odd, factor));
@@ -66,9 +79,23 @@ static void decode_bf16(const uint8_t *w, int64_t n_groups, uint8_t *out)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
+/* Bytes that are wanted soon: some of them are asked for at a time. */
+typedef struct ahead {
+    const uint8_t *at, *end;
+    int64_t n_at_once;
+} ahead;
+
+static void fetch_some(ahead *a)
+{
+    const uint8_t *stop = a->at + min_i64(a->n_at_once, a->end - a->at);
+    for (; a->at < stop; a->at += 64)
+        _mm_prefetch((const char *)a->at, _MM_HINT_T1);
+}
+
 /* All tokens with decoded panels, for rows [0, n_rows). x: as words_from_floats made them. */
 static void multiply_decoded(const uint8_t *decoded, int64_t n_rows, const uint8_t *x,
-                             int64_t n_cols, int64_t n_tokens, float *out, int64_t out_stride)
+                             int64_t n_cols, int64_t n_tokens, float *out, int64_t out_stride,
+                             ahead *next)
 {
     float y[GEMM_TOKENS][GEMM_ROWS] __attribute__((aligned(64)));
     gemm_args a = {.x_stride = words_row_bytes(n_cols),
@@ -84,6 +111,7 @@ static void multiply_decoded(const uint8_t *decoded, int64_t n_rows, const uint8
             bool is_single = n_rows - row <= TILE_ROWS;
             a.w[0] = decoded + row / TILE_ROWS * panel_bytes(n_cols);
             a.w[1] = a.w[0] + (is_single ? 0 : panel_bytes(n_cols));
+            fetch_some(next);
             gemm_words_avx512vnni(&a);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
@@ -106,7 +134,7 @@ static uint64_t scratch_bytes_half(int64_t n_cols, int64_t n_tokens)
     if (is_for_floats(n_cols, n_tokens))
         return few;
     uint64_t many = words_row_bytes(n_cols) * (uint64_t)n_tokens +
-                    (uint64_t)(decoded_panels(n_cols) * panel_bytes(n_cols));
+                    (uint64_t)(decoded_panels(n_cols, MOST_AHEAD + 1) * panel_bytes(n_cols));
     return many < few ? few : many;
 }
 
@@ -124,12 +152,20 @@ static void rows_half(void (*decode_panels)(const uint8_t *, int64_t, uint8_t *)
     for (int64_t t = 0; t < n_tokens; t++)
         words_from_floats((const float *)(x + (uint64_t)t * x_stride), n_cols,
                           scratch + (uint64_t)t * words_row_bytes(n_cols));
-    int64_t most = decoded_panels(n_cols) * TILE_ROWS;
+    int64_t most = decoded_panels(n_cols, n_tokens) * TILE_ROWS;
+    int64_t n_sixes = (n_tokens + GEMM_TOKENS - 1) / GEMM_TOKENS;
     for (int64_t row = row_begin; row < row_end; row += most) {
-        int64_t n = min_i64(most, row_end - row);
+        int64_t n = min_i64(most, row_end - row), n_next = min_i64(most, row_end - row - n);
         int64_t n_panels = (n + TILE_ROWS - 1) / TILE_ROWS;
-        decode_panels(matrix->data + row / TILE_ROWS * bytes, n_panels * n_cols / 32, decoded);
-        multiply_decoded(decoded, n, scratch, n_cols, n_tokens, out + row - row_begin, out_stride);
+        const uint8_t *w = matrix->data + row / TILE_ROWS * bytes;
+        ahead next = {w + n_panels * bytes, w + n_panels * bytes, 0};
+        if (n_tokens <= MOST_AHEAD) {
+            next.end += (n_next + TILE_ROWS - 1) / TILE_ROWS * bytes;
+            next.n_at_once = round_up((uint64_t)((next.end - next.at) / n_sixes), 64);
+        }
+        decode_panels(w, n_panels * n_cols / 32, decoded);
+        multiply_decoded(decoded, n, scratch, n_cols, n_tokens, out + row - row_begin, out_stride,
+                         &next);
     }
 }
 

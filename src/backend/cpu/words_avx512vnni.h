@@ -29,8 +29,10 @@ static inline __m512 to_13_bits(__m512 x)
 /* Two vectors as one of pairs of words: low[i], high[i]. */
 static inline __m512i words_of_pairs(__m512 low, __m512 high, __m512 factor)
 {
-    __m512i even = _mm512_cvtps_epi32(_mm512_mul_ps(low, factor));
-    __m512i odd = _mm512_cvtps_epi32(_mm512_mul_ps(high, factor));
+    /* Added to this, a number of few bits is rounded to a whole one, in the sum's lower half. */
+    const __m512 shift = _mm512_set1_ps(0x1.8p23f);
+    __m512i even = _mm512_castps_si512(_mm512_fmadd_ps(low, factor, shift));
+    __m512i odd = _mm512_castps_si512(_mm512_fmadd_ps(high, factor, shift));
     return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
 }
 
