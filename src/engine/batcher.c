@@ -118,6 +118,7 @@ static lace_status create_guesses(lace_batcher *b, lace_error *err)
     TRY(guess_source_init(&b->source, b->model, b->draft, n_readers, o->use_lookup, o->n_draft,
                           err));
     b->source.predictor = b->session->predictor;
+    b->plan.is_host = b->model->m->device->is_host && (!o->draft || o->draft->m->device->is_host);
     b->source.plan = o->guesses_always ? NULL : &b->plan;
     return LACE_OK;
 }
@@ -132,7 +133,9 @@ static lace_status create_session(lace_batcher *b, lace_error *err)
         return error_set(err, LACE_E_ARG, "a target in milliseconds is below 0");
     b->guesses = b->options.draft || b->options.use_lookup || b->options.use_mtp;
     o->use_mtp = b->options.use_mtp;
-    o->n_outputs = o->n_sequences + (b->guesses ? GUESS_MOST : 0);
+    o->n_outputs = o->n_sequences;
+    if (b->guesses)
+        o->n_outputs += (int32_t)min_i64(GUESS_ROWS, (int64_t)o->n_sequences * b->options.n_draft);
     if (o->n_batch != 0 && o->n_batch < o->n_outputs)
         o->n_batch = o->n_outputs;
     TRY(lace_session_create(b->model, o, &b->session, err));

@@ -60,6 +60,7 @@ struct lace_batcher {
     flight flights[PROGRAM_SLOTS]; /* under way are n_flights, the oldest is at first_flight */
     int32_t first_flight, n_flights;
     uint64_t collected_ns; /* when the last one was */
+    uint64_t planned_ns;   /* the same, by the plan's clock */
     step_size size;
     lace_session *draft; /* NULL: none */
     guess_source source;

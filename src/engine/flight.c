@@ -82,7 +82,7 @@ void flight_submit(lace_batcher *b, size_t n_items)
 {
     lace_error err = {0};
     flight *f = flight_at(b, b->n_flights);
-    f->begun_ns = clock_ns();
+    f->begun_ns = guess_plan_clock(&b->plan);
     lace_status status = session_submit(b->session, b->items, n_items, b->rules, &err);
     b->stats.n_steps++;
     record(b, f, n_items);
@@ -100,9 +100,11 @@ static void note_time(lace_batcher *b, const flight *f)
     uint64_t now = clock_ns();
     uint64_t begin = f->submitted_ns > b->collected_ns ? f->submitted_ns : b->collected_ns;
     step_size_note(&b->size, f->n_items, now - begin);
-    begin = f->begun_ns > b->collected_ns ? f->begun_ns : b->collected_ns;
+    uint64_t planned = guess_plan_clock(&b->plan);
+    begin = f->begun_ns > b->planned_ns ? f->begun_ns : b->planned_ns;
     if ((size_t)f->n_outputs == f->n_items && f->n_items <= TIMED_STEP_ROWS)
-        guess_plan_note_step(&b->plan, (int32_t)f->n_items, now - begin);
+        guess_plan_note_step(&b->plan, (int32_t)f->n_items, planned - begin);
+    b->planned_ns = planned;
     b->collected_ns = now;
 }
 

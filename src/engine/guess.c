@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 
 enum {
@@ -148,10 +147,10 @@ static lace_status guess_by_predictor(guess_source *s, const guess_request *requ
             .sequence = r->sequence, .position = r->n_text - 1, .token = r->text[r->n_text - 1]};
     }
     while (n_asked > 0) {
-        uint64_t begin = clock_ns();
+        uint64_t begin = s->plan ? guess_plan_clock(s->plan) : 0;
         TRY(predictor_ask(s->predictor, rows, n_asked, err));
         if (s->plan)
-            row_times_note(&s->plan->drafts, n_asked, clock_ns() - begin);
+            row_times_note(&s->plan->drafts, n_asked, guess_plan_clock(s->plan) - begin);
         int32_t n_left = 0;
         for (int32_t i = 0; i < n_asked; i++)
             if (take_prediction(s, asked[i], i, &rows[n_left]))
@@ -187,10 +186,10 @@ static int32_t count_unread(const guess_source *s, const guess_request *r)
 
 static lace_status eval_draft(guess_source *s, size_t n_items, lace_error *err)
 {
-    uint64_t begin = clock_ns();
+    uint64_t begin = s->plan ? guess_plan_clock(s->plan) : 0;
     TRY(lace_session_eval(s->draft, s->items, n_items, err));
     if (s->plan && n_items <= INT32_MAX)
-        row_times_note(&s->plan->drafts, (int32_t)n_items, clock_ns() - begin);
+        row_times_note(&s->plan->drafts, (int32_t)n_items, guess_plan_clock(s->plan) - begin);
     return LACE_OK;
 }
 

@@ -3,29 +3,36 @@
 
 #include <stddef.h>
 
-#include "base/numbers.h"
+#include "base/clock.h"
+#include "base/work_limit.h"
 
 /* What a text's record is worth against what is known of others: so many guesses. */
 #define PRIOR_WEIGHT 2.0
-/* Of a server that has not guessed yet. */
-#define FIRST_RIGHT 0.6
+/* Of a server that has not guessed yet, worth so many guesses. */
+#define FIRST_RIGHT  0.7
+#define FIRST_WEIGHT 16.0
 /* What an older guess counts, in a text's record and in that of all. */
 #define KEEP_OF_TEXT 0.92f
 #define KEEP_OF_ALL  0.99f
 /* Guesses must promise so much more than a step without. */
 #define LEAST_GAIN 1.02
 /* Of the time, for guesses that may not pay. */
-#define SPARE_SHARE 0.005
+#define SPARE_SHARE 0.01
 
 enum {
     OLD_NOTES = 2048,  /* steps after which a time is not believed any more */
     PLAIN_NOTES = 512, /* that of a step without guesses is measured anew, as all depends on it */
-    LEAST_IDLE = 32,   /* tokens before a text is tried again */
-    TRIED = 2,         /* guesses, then */
+    LEAST_IDLE = 16,   /* tokens before a text is tried again */
+    TRIED = 3,         /* guesses, then */
     SPARE_STEPS = 16,  /* what can be saved for that, in steps */
     USUAL_UNREAD =
         2, /* tokens that a draft reads for its first guess, where it is used all the time */
 };
+
+uint64_t guess_plan_clock(const guess_plan *p)
+{
+    return p->is_host ? work_thread_ns() : clock_ns();
+}
 
 /* ---- Times ----------------------------------------------------------------------------------- */
 
@@ -76,7 +83,7 @@ static double share_right(const guess_record *r, double prior, double weight)
 
 double guess_plan_likely(const guess_plan *p, guess_kind kind, const guess_record *record)
 {
-    double prior = share_right(&p->all[kind], FIRST_RIGHT, PRIOR_WEIGHT);
+    double prior = share_right(&p->all[kind], FIRST_RIGHT, FIRST_WEIGHT);
     return share_right(record, prior, PRIOR_WEIGHT);
 }
 
@@ -100,6 +107,8 @@ void guess_plan_note_step(guess_plan *p, int32_t n_rows, uint64_t ns)
 {
     row_times_note(&p->steps, n_rows, ns);
     double most = SPARE_STEPS * (double)ns;
+    if (p->steps.n_notes == 1) /* to begin with: nothing is known yet */
+        p->spare_ns = most;
     p->spare_ns += SPARE_SHARE * (double)ns;
     p->spare_ns = p->spare_ns < most ? p->spare_ns : most;
 }
@@ -160,7 +169,7 @@ void guess_plan_choose(guess_plan *p, guess_chance *chances, int32_t n_chances)
     double likely_one[GUESS_MOST], likely_next[GUESS_MOST];
     int32_t best_n[GUESS_MOST] = {0}, n_most = p->rows_most - p->n_rows;
     n_chances = n_chances < GUESS_MOST ? n_chances : GUESS_MOST;
-    n_most = n_most < GUESS_MOST ? n_most : GUESS_MOST;
+    n_most = n_most < GUESS_ROWS ? n_most : GUESS_ROWS;
     for (int32_t i = 0; i < n_chances; i++) {
         chances[i].n = 0;
         likely_one[i] = likely_next[i] = guess_plan_likely(p, chances[i].kind, chances[i].record);

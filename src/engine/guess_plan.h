@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 enum {
-    GUESS_MOST = 32,      /* for one text at once, and for all texts of a step */
+    GUESS_MOST = 32,      /* for one text at once, and texts of a step that have some */
+    GUESS_ROWS = 64,      /* for all texts of a step */
     TIMED_STEP_ROWS = 96, /* steps of up to so many rows are timed */
 };
 
@@ -45,6 +46,7 @@ typedef struct guess_plan {
     row_times drafts; /* of the draft, or of the layer that predicts: one evaluation */
     guess_record all[N_GUESS_KINDS]; /* what a new text begins with */
     double spare_ns;                 /* that may go to guesses of which nobody knows if they pay */
+    bool is_host;                    /* what is timed runs on this thread, among others */
     int32_t n_rows;                  /* the step's, without guesses */
     int32_t rows_most;               /* that a step may have, with them */
 } guess_plan;
@@ -58,6 +60,12 @@ typedef struct guess_chance {
     int32_t n_unread;           /* by the model that guesses */
     int32_t n;                  /* out: how many to guess */
 } guess_chance;
+
+/*
+ * The clock that times are taken by. On the host it counts what this thread has computed, and not what
+ * other programs took from it: that would make long steps longer, and short ones not.
+ */
+uint64_t guess_plan_clock(const guess_plan *p);
 
 /* How likely the next guess of a text is right, if those before it are. */
 double guess_plan_likely(const guess_plan *p, guess_kind kind, const guess_record *record);
