@@ -3,7 +3,9 @@
  * processor, is one), that texts are the CPU's, with memory that the host sees and without, and that
  * everything that goes wrong is one clear line. The validation layer watches all of it.
  */
+#define _GNU_SOURCE
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/vulkan/launch_ranges.h"
@@ -196,9 +198,31 @@ static void a_lost_device_is_an_error(void)
 static void too_little_memory_is_said_with_numbers(void)
 {
     tell("memory=4", "--device vulkan");
-    command_check_error("of 4.0 MiB");
+    command_check_error("on the GPU (weights 10.0");
+    CHECK(strstr(ran.err, "which has 4.0 MiB free"));
     tell("gpu,memory=4", "--device auto"); /* has no room: the CPU has */
     CHECK(command_check_success());
+}
+
+/* In this process the device has 64 MiB. */
+static void an_allocation_beyond_the_budget_is_refused(void)
+{
+    device *d = NULL;
+    queue *q = NULL;
+    uint8_t *some = NULL, *more = NULL;
+    lace_error err = {0};
+    device_options o = {0};
+    if (!CHECK(device_open("vulkan", &o, &d, &err) == LACE_OK))
+        return;
+    CHECK(device_open_queue(d, &q, &err) == LACE_OK);
+    CHECK(queue_take(q, 40 << 20, &some, &err) == LACE_OK);
+    CHECK(queue_take(q, 40 << 20, &more, &err) == LACE_E_MEMORY && !more);
+    CHECK(strstr(err.text, "40.0 MiB are needed, but only 24.0 of 64.0 MiB are free"));
+    queue_give_back(q, some, 40 << 20);
+    CHECK(queue_take(q, 40 << 20, &more, &err) == LACE_OK);
+    queue_give_back(q, more, 40 << 20);
+    queue_close(q);
+    device_close(d);
 }
 
 static void a_device_that_is_not_there_is_an_error_that_lists_those_that_are(void)
@@ -291,7 +315,9 @@ int main(void)
     CASE(more_than_can_be_remembered_is_waited_for);
     if (!command_begin())
         return 1;
+    setenv("LACE_VULKAN_DEBUG", "memory=64", 1); /* of this process, not of those that it starts */
     has_device = backend_vulkan.count() > 0;
+    unsetenv("LACE_VULKAN_DEBUG");
     if (has_device && !has_layer()) {
         tap_note("the validation layer is not installed: nobody watches");
         watched = "";
@@ -302,6 +328,7 @@ int main(void)
     ON_DEVICE(stories_are_the_same_in_the_reverse_order);
     ON_DEVICE(a_missing_barrier_is_seen_in_the_reverse_order);
     ON_DEVICE(too_little_memory_is_said_with_numbers);
+    ON_DEVICE(an_allocation_beyond_the_budget_is_refused);
     ON_DEVICE(a_damaged_cache_of_pipelines_is_made_anew);
     ON_DEVICE(a_pipeline_that_fails_is_named);
     ON_DEVICE(a_lost_device_is_an_error);
