@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/merge.h"
 #include "golden_file.h"
 #include "lace.h"
 #include "lora_kit.h"
@@ -442,6 +443,200 @@ static void gguf_adapter_fits_a_directory(void)
     free(file);
 }
 
+/* ---- Merging --------------------------------------------------------------------------------- */
+
+/* A merged file computes what the model with the adapter does. Where the output matrix is the
+ * embedding again, both are written. */
+static void merging_keeps_what_is_computed(void *arg)
+{
+    const char *model = arg;
+    char *file = golden_path(model, "model.gguf");
+    weights *files = NULL;
+    kit_adapter k;
+    merge_result made;
+    lace_error err = {0};
+    int n_vocab = 0;
+    scratch_create();
+    CHECK(weights_open(file, &files, NULL) == LACE_OK);
+    kit_make(&k, files, all_words, 5, 5, DTYPE_F32, 8);
+    kit_write_gguf(&k, model, scratch_path("a.gguf"));
+    if (!CHECK(merge_adapter(file, scratch_path("a.gguf"), scratch_path("m.gguf"), NULL, &made,
+                             &err) == LACE_OK))
+        tap_note("%s", err.text);
+    CHECK((int)made.n_merged == k.n_pairs);
+    float *want = adapted(file, scratch_path("a.gguf"), &n_vocab);
+    float *found = plain_logits(scratch_path("m.gguf"), n_vocab);
+    CHECK(are_close(found, want, n_vocab));
+    free(want);
+    free(found);
+    kit_free(&k);
+    weights_close(files);
+    scratch_remove();
+    free(file);
+}
+
+/* ---- Bad files ------------------------------------------------------------------------------- */
+
+/* How a good adapter is spoiled, and what is said of it. */
+typedef struct spoiling {
+    const char *name;
+    void (*spoil)(kit_adapter *k);
+    const char *architecture;
+    lace_status status;
+    const char *says;
+} spoiling;
+
+static void nothing(kit_adapter *k)
+{
+    CHECK(k->n_pairs > 0);
+}
+
+static void shorten(kit_adapter *k)
+{
+    k->pairs[2].n_in--;
+}
+
+static void rename_tensor(kit_adapter *k)
+{
+    strcpy(k->pairs[1].name, "blk.7.attn_q.weight");
+}
+
+static void put_nan(kit_adapter *k)
+{
+    k->pairs[0].b[3] = NAN;
+}
+
+static void put_infinity(kit_adapter *k)
+{
+    k->pairs[3].a[0] = INFINITY;
+}
+
+static void refuses(void *arg)
+{
+    const spoiling *x = arg;
+    char *path = golden_path("llama", "model.gguf");
+    weights *files = NULL;
+    kit_adapter k;
+    lace_error err = {0};
+    int32_t id = 0;
+    scratch_create();
+    CHECK(weights_open(path, &files, NULL) == LACE_OK);
+    kit_make(&k, files, layer_words, 4, 4, DTYPE_F32, 9);
+    x->spoil(&k);
+    kit_write_gguf(&k, x->architecture, scratch_path("bad.gguf"));
+    lace_model *m = open_model(path, "cpu");
+    lace_status status = lace_model_add_adapter(m, scratch_path("bad.gguf"), 1, &id, &err);
+    if (!CHECK(status == x->status && strstr(err.text, x->says) && !strchr(err.text, '\n')))
+        tap_note("%d %s", status, err.text);
+    CHECK(id == -1 && lace_model_adapters(m, NULL, 0) == 0);
+    /* The model is as before. */
+    int n_vocab = vocab_of(m);
+    lace_session *s = open_session(m);
+    float *found = logits_of(s, 0, N_TOKENS, n_vocab), *want = plain_logits(path, n_vocab);
+    CHECK(memcmp(found, want, N_TOKENS * (size_t)n_vocab * sizeof *want) == 0);
+    free(found);
+    free(want);
+    lace_session_free(s);
+    lace_model_close(m);
+    kit_free(&k);
+    weights_close(files);
+    scratch_remove();
+    free(path);
+}
+
+static void bad_files(void)
+{
+    static const spoiling all[] = {
+        {"another_architecture_is_refused", nothing, "qwen3", LACE_E_META, "architecture qwen3"},
+        {"a_matrix_of_another_shape_is_refused", shorten, "llama", LACE_E_SHAPE, "another model"},
+        {"a_tensor_that_the_model_lacks_is_refused", rename_tensor, "llama", LACE_E_META,
+         "the model has no tensor blk.7.attn_q.weight"},
+        {"nan_is_refused", put_nan, "llama", LACE_E_NUMERIC, "not finite"},
+        {"infinity_is_refused", put_infinity, "llama", LACE_E_NUMERIC, "not finite"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        spoiling copy = all[i];
+        tap_case_arg(all[i].name, refuses, &copy);
+    }
+}
+
+/* A file with these tensors alone, f32 of zeros; its message. */
+static bool says(const char *first, shape a, const char *second, shape b, lace_status status,
+                 const char *part)
+{
+    static const float zeros[1 << 17];
+    char *path = golden_path("llama", "model.gguf");
+    gguf_writer *w = NULL;
+    lace_error err = {0};
+    int32_t id;
+    scratch_create();
+    CHECK(gguf_writer_create(&w, NULL) == LACE_OK);
+    gguf_writer_add_text(w, "general.type", text_of("adapter"), NULL);
+    gguf_writer_add_text(w, "general.architecture", text_of("llama"), NULL);
+    gguf_writer_add_text(w, "adapter.type", text_of("lora"), NULL);
+    gguf_writer_add_tensor(w, text_of(first), DTYPE_F32, &a, zeros, NULL);
+    if (second)
+        gguf_writer_add_tensor(w, text_of(second), DTYPE_F32, &b, zeros, NULL);
+    CHECK(gguf_writer_to_file(w, scratch_path("x.gguf"), NULL, NULL, NULL) == LACE_OK);
+    gguf_writer_free(w);
+    lace_model *m = open_model(path, "cpu");
+    lace_status found = lace_model_add_adapter(m, scratch_path("x.gguf"), 1, &id, &err);
+    bool ok = found == status && strstr(err.text, part);
+    if (!ok)
+        tap_note("%d %s", found, err.text);
+    lace_model_close(m);
+    scratch_remove();
+    free(path);
+    return ok;
+}
+
+static void odd_tensors_are_named(void)
+{
+    const char *a = "blk.0.attn_q.weight.lora_a", *b = "blk.0.attn_q.weight.lora_b";
+    shape fits_a = {2, {64, 2, 1, 1}}, fits_b = {2, {2, 64, 1, 1}};
+    CHECK(says(a, fits_a, NULL, fits_b, LACE_E_META, "lora_b, is missing"));
+    CHECK(says(b, fits_b, NULL, fits_a, LACE_E_META, "lora_a, is missing"));
+    CHECK(says(a, fits_a, b, (shape){2, {3, 64, 1, 1}}, LACE_E_SHAPE, "the rank 3"));
+    CHECK(says(a, (shape){2, {64, 1025, 1, 1}}, b, (shape){2, {1025, 64, 1, 1}}, LACE_E_UNSUPPORTED,
+               "the rank is 1025, expected 1 to 1024"));
+    CHECK(says(a, (shape){3, {64, 2, 2, 1}}, b, (shape){3, {2, 64, 2, 1}}, LACE_E_UNSUPPORTED,
+               "experts"));
+    CHECK(says("blk.0.attn_q.weight", fits_a, NULL, fits_a, LACE_E_UNSUPPORTED,
+               "is no matrix of a LoRA adapter"));
+}
+
+static void peft_that_is_not_lora_is_refused(void)
+{
+    static const char *const bad[] = {
+        "\"use_dora\": true, ", "\"modules_to_save\": [\"lm_head\"], ",
+        "\"layer_replication\": [[0, 1]], ", "\"alpha_pattern\": {\"^q.*\": 3}, "};
+    char *directory = golden_path("llama", "");
+    weights *files = NULL;
+    kit_adapter k;
+    lace_error err = {0};
+    int32_t id;
+    scratch_create();
+    CHECK(weights_open(directory, &files, NULL) == LACE_OK);
+    kit_make(&k, files, hf_words, 2, 2, DTYPE_F32, 6);
+    lace_model *m = open_model(directory, "cpu");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        kit_write_peft(&k, bad[i], scratch_path("peft"));
+        CHECK(lace_model_add_adapter(m, scratch_path("peft"), 1, &id, &err) == LACE_E_UNSUPPORTED);
+        CHECK(strstr(err.text, "adapter_config.json"));
+    }
+    strcpy(k.pairs[0].name, "model.layers.9.mlp.up_proj.weight");
+    kit_write_peft(&k, "", scratch_path("peft"));
+    CHECK(lace_model_add_adapter(m, scratch_path("peft"), 1, &id, &err) == LACE_E_META);
+    CHECK(strstr(err.text, "layers.9.mlp.up_proj"));
+    CHECK(lace_model_add_adapter(m, scratch_path(""), 1, &id, &err) == LACE_E_IO);
+    lace_model_close(m);
+    kit_free(&k);
+    weights_close(files);
+    kit_remove(scratch_path("peft"));
+    scratch_remove();
+    free(directory);
+}
+
 int main(void)
 {
     static const char *const peft_models[] = {"llama", "qwen3", "gemma2", "phi4-partial",
@@ -461,5 +656,10 @@ int main(void)
     }
     CASE(peft_factors_are_those_of_its_config);
     CASE(gguf_adapter_fits_a_directory);
+    tap_case_arg("merging_keeps_what_is_computed", merging_keeps_what_is_computed, "llama");
+    tap_case_arg("merging_a_tied_model_unties_it", merging_keeps_what_is_computed, "smollm3");
+    bad_files();
+    CASE(odd_tensors_are_named);
+    CASE(peft_that_is_not_lora_is_refused);
     return tap_end();
 }
