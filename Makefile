@@ -454,7 +454,8 @@ release-link: $(CLI_OBJ) $(B)/liblace.a
 	$(call say,link)$(LD) -r -o $(B)/program.o $^
 	@objcopy -G main $(B)/program.o
 	@$(CC) $(LDFLAGS) -o $(B)/lace $(B)/program.o \
-	    -Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -lmd -Wl,-Bdynamic -lm -lpthread -ldl
+	    -Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG) | sed 's/-lm //g; s/-lm$$//') -lmd \
+	    -Wl,-Bdynamic -lm -lpthread -ldl
 	@strip $(B)/lace
 	@! ldd $(B)/lace | grep -vE 'linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || \
 	    { echo "release: the libraries above are still shared" >&2; exit 1; }
