@@ -106,7 +106,7 @@ endif
 MPI_PLUGIN := $(if $(MPICC),$(B)/lace_mpi.so)
 
 # The library is everything but the programs.
-LIB_DIRS := base rank tensor formats hub image tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
+LIB_DIRS := base rank place tensor formats hub image tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
 LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT) $(IMAGE_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))

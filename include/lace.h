@@ -141,9 +141,9 @@ typedef struct lace_model_options {
     bool use_vocab;     /* read the vocabulary, if there is one; default true */
     bool vocab_only;    /* read nothing but the vocabulary. It works for models that lace cannot
                            run, too; sessions are not possible; default false */
-    const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" for an NVIDIA GPU,
-                           "vulkan" for any ("cuda:1": number 1), "auto" for the first NVIDIA GPU if
-                           it has room, "ref" for the plain kernels that others are compared with */
+    const char *device; /* where it runs: "cpu" (NULL, the default), "cuda", "cuda:1", "vulkan";
+                           several: "cuda:0,cuda:1", "cuda;layers=20", the rest on the CPU (see
+                           docs/scale.md); "auto": a GPU, and the CPU for what has no room there */
     const char *activation_sparsity; /* thresholds that `lace sparsify` wrote: the path of the file,
                            or its text, which begins with "{". A token that is computed alone skips
                            the weights whose inputs are below them. On the CPU, for f16, q8_0,
@@ -225,7 +225,7 @@ typedef struct lace_model_info {
     uint64_t n_parameters;
     uint64_t weight_bytes; /* of all tensors in the file */
     const char *device;    /* where it runs: "cpu", or the name of a GPU */
-    const char *backend;   /* what runs it: "cpu", "cuda", "vulkan", "ref"; "" of a vocabulary */
+    const char *backend;   /* what runs it: "cpu", "cuda", "vulkan", "mixed", "ref"; "": none */
     uint64_t packing_ns;   /* with packs_later: time that packing has taken so far */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_experts, n_experts_used, n_ff_expert; /* of a mixture; 0: it is none */

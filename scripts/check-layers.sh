@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 
 find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
-    all = "base image rank tensor tokenizer grammar sampler formats vocab hf ops state plan backend model runner jinja chat"
+    all = "base image rank place tensor tokenizer grammar sampler formats vocab hf ops state plan backend model runner jinja chat"
     may["base"] = ""
-    may["rank"] = "base"
+    may["rank"] = may["place"] = "base"
     may["tensor"] = may["tokenizer"] = may["grammar"] = may["jinja"] = "base"
     may["sampler"] = may["image"] = "base"
     may["formats"] = "base tensor"
@@ -20,8 +20,8 @@ BEGIN {
     may["plan"] = "base rank tensor ops"
     may["backend"] = "base rank tensor ops plan state"
     may["state"] = "base tensor ops backend"
-    may["model"] = "base rank tensor ops plan state backend formats hf"
-    may["runner"] = "base rank tensor ops plan state backend model formats"
+    may["model"] = "base rank place tensor ops plan state backend formats hf"
+    may["runner"] = "base rank place tensor ops plan state backend model formats"
     may["chat"] = "base jinja tokenizer"
     may["compress"] = may["engine"] = all
     may["server"] = "base chat"
@@ -34,6 +34,8 @@ BEGIN {
     file_may["surgery_run"] = file_may["as_gguf"] = file_may["fit_chart"] = tools
     file_may["lora"] = file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["output"] = file_may["rm"] = "base formats"
+    file_may["cli"] = "base engine"
+    file_may["place"] = "base engine place"
     file_may["pull"] = "base formats hub"
     file_may["chat_answer"] = "base chat"
     file_may["serve"] = "base server"

@@ -173,9 +173,10 @@ made *made_up_create(const char *name, int n_workers, const architecture *a)
                                .n_groups = m->s->n_groups};
     CHECK(device_compile(m->d, p, &options, &m->program, NULL) == LACE_OK);
     plan_free(p);
-    uint8_t *pages[] = {m->s->groups[0].data};
+    uint8_t *pages[] = {m->s->groups[0].data},
+            *recurrent[DEVICES_MAX] = {m->s->slots.parts[0].data};
     program_memory memory = {
-        .queue = &host_queue, .workers = m->workers, .pages = pages, .slots = m->s->slots.data};
+        .queue = &host_queue, .workers = m->workers, .pages = pages, .slots = recurrent};
     CHECK(program_prepare(m->program, &memory, NULL) == LACE_OK);
     return m;
 }

@@ -6,6 +6,8 @@
  *     queue     work on a device, done in order, and its memory (queue.h)
  *     program   a plan lowered to the backend's own list of named steps, and run batch by batch
  *
+ * Several devices can be one (mixed.h).
+ *
  * The life of a program: device_compile copies the plan, lowers it and says what memory it will
  * take; program_prepare takes it; program_run computes a batch. The same list is run whether it is
  * timed, traced, recorded or replayed. A batch can also be queued (program_submit) and waited for
@@ -72,6 +74,7 @@ typedef struct weight_rows {
     const uint8_t *blocks;
     int64_t n_rows, n_cols;
     uint64_t n_bytes; /* of the blocks */
+    int32_t device;   /* of several (mixed.h): where they go */
     bool is_table;    /* rows are looked up, not multiplied with */
     bool is_shared;   /* another weight is made of the same blocks, and counts them */
 } weight_rows;
@@ -88,8 +91,20 @@ typedef struct program_memory {
     queue *queue;
     pool *workers;
     uint8_t *const *pages; /* [n_groups] */
-    uint8_t *slots;        /* of recurrent state; NULL: there is none */
+    uint8_t *const *slots; /* [DEVICES_MAX] of recurrent state; NULL where there is none */
+
+    /* Of a part of a plan (plan/parts.h); else NULL: */
+    uint8_t *border; /* memory of the host where values enter and leave */
+    uint8_t *room;   /* program.room_bytes of its device's memory, which programs that do not run
+                        at the same time share; NULL: it takes its own */
 } program_memory;
+
+/* Where a plan's steps find everything, in a program's own memory of values. */
+static inline plan_memory program_plan_memory(const program_memory *m, uint8_t *values)
+{
+    return (plan_memory){
+        .values = values, .pages = m->pages, .slots = m->slots, .border = m->border};
+}
 
 /* A step of the list that the last run went through, for traces. */
 typedef struct program_step {
@@ -109,6 +124,7 @@ enum { PROGRAM_SLOTS = 2 }; /* batches under way */
 struct program {
     const backend *backend;
     uint64_t n_bytes;        /* memory on its device */
+    uint64_t room_bytes;     /* of it: what is of no use behind the end of a run */
     uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (plan/cut.h) */
     bool chooses;            /* tokens, by rules */
     int32_t most_drawn_from; /* it draws by rules whose top_k is 1 to this; 0: by any */

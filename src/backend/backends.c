@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/mixed.h"
 #include "backend/ref/ref_device.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "base/mem.h"
@@ -26,6 +27,40 @@ static bool has_room(device *d, uint64_t weight_bytes)
 static int count_gpus(const backend *b)
 {
     return b->count_gpus ? b->count_gpus() : b->count();
+}
+
+/* A card's name in LACE_DEVICES, which stands for those that the machine has; false: there is none. */
+static bool find_listed(const char *list, char out[DEVICE_NAME_BYTES])
+{
+    for (const char *at = list; *at;) {
+        size_t n = strcspn(at, ",");
+        if (n > 0 && n < DEVICE_NAME_BYTES && !(n == 3 && memcmp(at, "cpu", 3) == 0)) {
+            memcpy(out, at, n);
+            out[n] = 0;
+            return true;
+        }
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+bool device_find_card(const device_options *o, char out[DEVICE_NAME_BYTES], bool *has_all)
+{
+    const char *list = getenv("LACE_DEVICES");
+    device *d = NULL;
+    if (list) {
+        if (!find_listed(list, out) || device_open(out, o, &d, NULL) != LACE_OK)
+            return false;
+    } else {
+        for (int i = 0; !d && backends[i] != &backend_cpu; i++)
+            if (count_gpus(backends[i]) > 0 && backends[i]->open(0, o, &d, NULL) == LACE_OK)
+                snprintf(out, DEVICE_NAME_BYTES, "%s:0", backends[i]->name);
+    }
+    if (!d)
+        return false;
+    *has_all = has_room(d, o->weight_bytes);
+    device_close(d);
+    return true;
 }
 
 static lace_status open_best(const device_options *o, device **out, lace_error *err)
@@ -51,6 +86,18 @@ static int parse_index(const char *at)
     return !end || end == at + 1 || *end || n < 0 || n > 1023 ? -1 : (int)n;
 }
 
+/* "cpu:8M": so many bytes, KiB (K), MiB (M) or GiB (G); 0: it is none. */
+static uint64_t parse_size(const char *at)
+{
+    static const char units[] = "KMG";
+    char *end = NULL;
+    uint64_t n = *at >= '1' && *at <= '9' ? strtoull(at, &end, 10) : 0;
+    const char *unit = end && *end ? strchr(units, *end) : NULL;
+    if (n == 0 || n > (uint64_t)1 << 30 || !unit || end[1])
+        return 0;
+    return n << 10 * (unit - units + 1);
+}
+
 lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err)
 {
     *out = NULL;
@@ -58,6 +105,8 @@ lace_status device_open(const char *name, const device_options *o, device **out,
         return backend_cpu.open(0, o, out, err);
     if (strcmp(name, "auto") == 0)
         return open_best(o, out, err);
+    if (strncmp(name, "cpu:", 4) == 0 && parse_size(name + 4))
+        return cpu_device_open_apart(parse_size(name + 4), o, out, err);
     for (int i = 0; i < N_BACKENDS; i++) {
         size_t n = strlen(backends[i]->name);
         int index = strncmp(name, backends[i]->name, n) == 0 ? parse_index(name + n) : -1;

@@ -48,6 +48,6 @@ static void close(queue *q)
 {
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
 
 queue host_queue = {&calls};

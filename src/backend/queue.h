@@ -12,6 +12,8 @@
 
 typedef struct queue queue;
 
+enum { DEVICES_MAX = 8 }; /* that one model is on (mixed.h) */
+
 typedef struct queue_calls {
     lace_status (*take)(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err);
     void (*give_back)(queue *q, uint8_t *data, uint64_t n_bytes);
@@ -21,6 +23,7 @@ typedef struct queue_calls {
     lace_status (*read)(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err);
     lace_status (*write)(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err);
     void (*close)(queue *q);
+    queue *(*of_device)(queue *q, int32_t device); /* NULL: it is that of the only one */
 } queue_calls;
 
 struct queue {
@@ -71,6 +74,12 @@ static inline lace_status queue_write(queue *q, uint8_t *to, const void *from, u
                                       lace_error *err)
 {
     return q->calls->write(q, to, from, n, err);
+}
+
+/* The queue of one of the devices that a model is on. */
+static inline queue *queue_of_device(queue *q, int32_t device)
+{
+    return q->calls->of_device ? q->calls->of_device(q, device) : q;
 }
 
 static inline void queue_close(queue *q) /* waits; NULL is fine */

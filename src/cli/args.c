@@ -318,7 +318,7 @@ static const char *name_at_hub(const char *value)
     return named;
 }
 
-/* "-ngl 0" is the CPU, "-ngl 99" whatever there is; lace does not run a part of the layers. */
+/* Of verbs without --gpu-layers: "-ngl 0" is the CPU, "-ngl 99" whatever there is. */
 static lace_status give_layers(line *l, const char *name, const char *value)
 {
     const arg_option *device = find_long(l->verb, "device", 6);
@@ -332,7 +332,7 @@ static lace_status give_layers(line *l, const char *name, const char *value)
     if (!is_all && !(is_number && n == 0))
         return args_error(
             l->verb, l->err,
-            "%s %.40s: lace runs a whole model on one device; use --device cpu or cuda", name,
+            "%s %.40s: here a model runs on one device, whole; use --device cpu or cuda", name,
             value);
     return give_option(l, device, is_all ? "auto" : "cpu");
 }

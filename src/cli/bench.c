@@ -29,6 +29,7 @@ typedef struct bench_args {
     bool trace, mmap;
     const char *device, *activation_sparsity;
     cli_ranks ranks;
+    cli_place place;
     bool no_limits;
 } bench_args;
 
@@ -54,6 +55,7 @@ static const arg_option options[] = {
     CLI_KV_TYPE_OPTION(bench_args, "f16"),
     CLI_DEVICE_OPTION(bench_args),
     CLI_RANKS_OPTIONS(offsetof(bench_args, ranks)),
+    CLI_PLACE_OPTIONS(offsetof(bench_args, place)),
     CLI_SPARSITY_OPTION(bench_args),
     CLI_MMAP_OPTION(bench_args),
     {.kind = ARG_HEADING, .help = "Results"},
@@ -414,6 +416,7 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
     b.model_options.use_mmap = a.mmap;
     b.model_options.device = a.device;
     b.model_options.ranks = &a.ranks;
+    b.model_options.place = &a.place;
     b.model_options.activation_sparsity = a.activation_sparsity;
     cli_catch_stop();
     progress_init(&b.bar, &cli_stop);

@@ -120,6 +120,7 @@ typedef struct bench_model_options {
     const char *activation_sparsity; /* thresholds, or NULL */
     const char *device;
     cli_ranks *ranks;
+    cli_place *place;
 } bench_model_options;
 
 /* What a path is called in results: the file's name; NULL: the built-in model's. */

@@ -67,6 +67,8 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
     b->firsts = mem_calloc((size_t)o->n_sequences, sizeof *b->firsts);
     lace_status status = b->items && b->firsts ? LACE_OK : error_nomem(err, "a batch");
     if (status == LACE_OK)
+        status = cli_use_place(o->place, o->n_context, &mo, err);
+    if (status == LACE_OK)
         status = cli_open_model(path, &mo, &b->model, err);
     if (status == LACE_OK) {
         lace_model_describe(b->model, &b->info);

@@ -56,6 +56,7 @@ static const arg_option options[] = {
      .help = "do not start if more memory than this is needed: 600M, 4G"},
     {"device", 0, ARG_TEXT, CHAT(device), .value = CLI_DEVICES, .help = CLI_DEVICE_HELP},
     CLI_RANKS_OPTIONS(CHAT(ranks)),
+    CLI_PLACE_OPTIONS(CHAT(place)),
     CLI_LORA_OPTIONS(CHAT(loras)),
     {"activation-sparsity", 0, ARG_TEXT, CHAT(activation_sparsity), .value = "FILE",
      .help = CLI_SPARSITY_HELP},

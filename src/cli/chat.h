@@ -47,6 +47,7 @@ typedef struct chat_options {
     lace_model *opened; /* in place of it, one that is open already (borrowed); default NULL */
     const char *device; /* lace_model_options */
     cli_ranks ranks;
+    cli_place place;
     cli_loras loras; /* of a model that is opened here */
     chat_mode mode;
     const char *template_file; /* in place of the model's own, or NULL */

@@ -164,6 +164,7 @@ static lace_status open_chat(chat *t, lace_error *err)
     model_options.packs_later = true;
     model_options.device = o->device;
     cli_use_ranks(&t->options.ranks, &model_options);
+    TRY(cli_use_place(&t->options.place, o->n_context, &model_options, err));
     model_options.activation_sparsity = o->activation_sparsity;
     model_options.use_mtp = o->choose.mtp;
     t->model = o->opened;

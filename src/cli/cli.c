@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/builtin_model.h"
 #include "cli/pull.h"
+#include "engine/placed.h"
 
 const char *const cli_kv_names[] = {"f32", "f16", "q8_0", "q5_0", "iq4_nl"};
 
@@ -21,11 +23,16 @@ lace_status cli_open_model(const char *path, const lace_model_options *options, 
     *out = NULL;
     if (path) {
         TRY(pull_find(path, found, err));
-        return lace_model_open(found, options, out, err);
+        TRY(lace_model_open(found, options, out, err));
+    } else {
+        TRY(lace_model_open_memory(cli_builtin_model,
+                                   (size_t)(cli_builtin_model_end - cli_builtin_model),
+                                   CLI_BUILTIN_NAME, options, out, err));
     }
-    return lace_model_open_memory(cli_builtin_model,
-                                  (size_t)(cli_builtin_model_end - cli_builtin_model),
-                                  CLI_BUILTIN_NAME, options, out, err);
+    const char *note = lace_model_placing_note(*out);
+    if (note[0])
+        fprintf(stderr, "lace: %s\n", note);
+    return LACE_OK;
 }
 
 void cli_use_ranks(cli_ranks *r, lace_model_options *o)
@@ -37,6 +44,58 @@ void cli_use_ranks(cli_ranks *r, lace_model_options *o)
         return;
     snprintf(r->text, sizeof r->text, r->parts ? "mpi:%s" : "mpi%s", r->parts ? r->parts : "");
     o->ranks = r->text;
+}
+
+/* Layers for the GPU as llama.cpp has them: -1, all, auto and 99 or more say as many as fit. */
+static lace_status read_layers(const char *layers, int64_t *out, lace_error *err)
+{
+    char *end;
+    long n = strtol(layers, &end, 10);
+    bool is_number = end != layers && *end == 0;
+    *out = -1;
+    if (strcmp(layers, "all") == 0 || strcmp(layers, "auto") == 0 || (is_number && n == -1))
+        return LACE_OK;
+    if (!is_number || n < 0)
+        return error_set(err, LACE_E_ARG, "--gpu-layers %.40s, expected a number or all", layers);
+    *out = n >= 99 ? -1 : n;
+    return LACE_OK;
+}
+
+lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o, lace_error *err)
+{
+    const char *device = o->device ? o->device : "cpu";
+    int64_t layers = -1;
+    int32_t host_experts = p->host_experts ? INT32_MAX : p->n_host_experts;
+    if (p->layers)
+        TRY(read_layers(p->layers, &layers, err));
+    bool is_said = p->layers || host_experts || p->split || p->file || strchr(device, ',');
+    if (o->ranks && is_said)
+        return error_set(err, LACE_E_ARG,
+                         "several ranks compute on the CPU: they exclude --gpu-layers, --cpu-moe, "
+                         "--n-cpu-moe, --tensor-split and --place");
+    if (p->file && (p->layers || host_experts || p->split))
+        return error_set(
+            err, LACE_E_ARG,
+            "--place excludes --gpu-layers, --cpu-moe, --n-cpu-moe and --tensor-split");
+    if (o->ranks)
+        return LACE_OK;
+    size_t n = (size_t)snprintf(p->text, sizeof p->text, p->file ? "place=%s" : "%s",
+                                p->file       ? p->file
+                                : layers == 0 ? "cpu"
+                                              : device);
+    if (layers > 0 && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";layers=%d", (int)layers);
+    if (host_experts > 0 && layers != 0 && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";host-experts=%d",
+                              host_experts > 10000 ? 10000 : host_experts);
+    if (p->split && layers != 0 && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";split=%s", p->split);
+    if (strcmp(device, "auto") == 0 && n_context > 0 && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";tokens=%d", n_context);
+    if (n >= sizeof p->text)
+        return error_set(err, LACE_E_ARG, "the names of devices and files are too long");
+    o->device = p->text;
+    return LACE_OK;
 }
 
 int32_t cli_batch(const lace_model *model)

@@ -107,6 +107,43 @@ typedef struct cli_ranks {
             .help = "a rank that is silent for so long counts as lost (default 5)"                 \
     }
 
+/* On which devices a model lies: the options of a verb whose arguments have `cli_place place`. */
+typedef struct cli_place {
+    const char *layers, *split, *file;
+    bool host_experts; /* of all layers */
+    int32_t n_host_experts;
+    char text[2048]; /* that lace_model_options gets */
+} cli_place;
+
+/* at: where the cli_place is. */
+#define CLI_PLACE_OPTIONS(at)                                                                      \
+    {"gpu-layers",                                                                                 \
+     0,                                                                                            \
+     ARG_TEXT,                                                                                     \
+     (at) + offsetof(cli_place, layers),                                                           \
+     .value = "N|all",                                                                             \
+     .help = "the last N layers on the GPU, the others on the CPU; more than there are: the "      \
+             "output too (default: as many as fit)"},                                              \
+        {"cpu-moe", 0, ARG_FLAG, (at) + offsetof(cli_place, host_experts),                         \
+         .help = "of a mixture: routed experts in RAM, the rest on the GPU"},                      \
+        {"n-cpu-moe",  0,                                                                          \
+         ARG_INT,      (at) + offsetof(cli_place, n_host_experts),                                 \
+         .low = 0,     .high = 10000,                                                              \
+         .value = "N", .help = "the same with the experts of the first N layers alone"},           \
+        {"tensor-split",                                                                           \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         (at) + offsetof(cli_place, split),                                                        \
+         .value = "A,B,...",                                                                       \
+         .help = "with --device cuda:0,cuda:1: how the layers are divided among them"},            \
+    {                                                                                              \
+        "place", 0, ARG_TEXT, (at) + offsetof(cli_place, file),                                    \
+            .value = "FILE", .help = "put everything where lace place -o FILE says"                \
+    }
+
+/* Let a model lie as the options say, with room for a context (0: as usual); behind cli_use_ranks. */
+lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o, lace_error *err);
+
 /* Let a model be divided as the options say, and by mpirun if that has started this program. */
 void cli_use_ranks(cli_ranks *r, lace_model_options *o);
 

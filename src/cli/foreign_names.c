@@ -46,7 +46,11 @@ static const foreign_name names[] = {
     {"--no-slots --no-context-shift",         FOREIGN_ALWAYS, NULL, "serve"},
     {"--ids",                                 FOREIGN_ALWAYS, NULL, "tokenize"},
     {"-fa --flash-attn",                      FOREIGN_SWITCH, NULL, "run,chat,serve,bench,perplexity"},
+    {"-ngl --n-gpu-layers",                   FOREIGN_OPTION, "gpu-layers",   "run,chat,serve,bench,logits"},
     {"-ngl --n-gpu-layers --gpu-layers",      FOREIGN_LAYERS, NULL, NULL},
+    {"-cmoe",                                 FOREIGN_OPTION, "cpu-moe",      "run,chat,serve,bench,logits"},
+    {"-ncmoe",                                FOREIGN_OPTION, "n-cpu-moe",    "run,chat,serve,bench,logits"},
+    {"-ts",                                   FOREIGN_OPTION, "tensor-split", "run,chat,serve,bench,logits"},
 
     /* What it does in another way, or not at all. */
     {"-cnv --conversation -i --interactive",  FOREIGN_NONE, "use lace chat MODEL", "run"},
@@ -64,8 +68,10 @@ static const foreign_name names[] = {
     {"-mu --model-url",                       FOREIGN_NONE, "lace pull ORG/REPO:QUANT downloads from Hugging Face", NULL},
     {"-tb --threads-batch",                   FOREIGN_NONE, "use --threads, for prompts and text alike", NULL},
     {"--mlock",                               FOREIGN_NONE, "without --mmap weights are a copy in memory", NULL},
+    {"-sm --split-mode -mg --main-gpu -ot --override-tensor",
+     FOREIGN_NONE, "layers are divided by --device cuda:0,cuda:1, --tensor-split, --gpu-layers and --n-cpu-moe", "run,chat,serve,bench,logits"},
     {"-sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe",
-     FOREIGN_NONE, "a model runs on one device, whole; use --device", NULL},
+     FOREIGN_NONE, "here a model runs on one device, whole; use --device", NULL},
     {"--lora-modules",                        FOREIGN_OPTION, "lora",        "serve"},
     {"--lora --lora-scaled",                  FOREIGN_NONE, "lace lora merge MODEL ADAPTER -o FILE makes a model of both", NULL},
     {"-r --reverse-prompt",                   FOREIGN_NONE, "requests to lace serve have \"stop\"", "run,chat"},

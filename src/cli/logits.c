@@ -17,6 +17,7 @@ typedef struct logits_args {
     bool exact, mmap;
     const char *device;
     cli_ranks ranks;
+    cli_place place;
     cli_loras loras;
     bool force;
 } logits_args;
@@ -34,6 +35,7 @@ static const arg_option options[] = {
     CLI_EXACT_OPTION(logits_args),
     CLI_DEVICE_OPTION(logits_args),
     CLI_RANKS_OPTIONS(offsetof(logits_args, ranks)),
+    CLI_PLACE_OPTIONS(offsetof(logits_args, place)),
     CLI_LORA_OPTIONS(offsetof(logits_args, loras)),
     CLI_MMAP_OPTION(logits_args),
     OUTPUT_FORCE_OPTION(logits_args),
@@ -153,6 +155,7 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
     cli_use_ranks(&a.ranks, &model_options);
+    TRY(cli_use_place(&a.place, 0, &model_options, err));
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));

@@ -32,6 +32,7 @@ typedef struct run_args {
     bool mmap;
     const char *surgery, *imatrix, *device, *activation_sparsity, *images, *mmproj;
     cli_ranks ranks;
+    cli_place place;
     cli_loras loras;
 } run_args;
 
@@ -67,6 +68,7 @@ static const arg_option options[] = {
      .help = "do not start if weights, KV cache and scratch need more than this: 600M, 4G"},
     CLI_DEVICE_OPTION(run_args),
     CLI_RANKS_OPTIONS(offsetof(run_args, ranks)),
+    CLI_PLACE_OPTIONS(offsetof(run_args, place)),
     CLI_LORA_OPTIONS(offsetof(run_args, loras)),
     CLI_SPARSITY_OPTION(run_args),
     CLI_MMAP_OPTION(run_args),
@@ -350,6 +352,7 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
     model_options.packs_later = true;
     model_options.device = a.device;
     cli_use_ranks(&a.ranks, &model_options);
+    TRY(cli_use_place(&a.place, a.n_context, &model_options, err));
     model_options.activation_sparsity = a.activation_sparsity;
     model_options.use_mtp = a.choose.mtp;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);

@@ -19,6 +19,7 @@ typedef struct serve_args {
     bool mmap, no_prefixes, rewrites_replies, keeps_looping, deterministic;
     const char *device, *activation_sparsity, *draft, *hosts;
     cli_ranks ranks;
+    cli_place place;
     cli_loras loras;
     const char *adapter_names[2 * ARGS_MAX_TEXTS];
     char adapter_room[8192]; /* of the names */
@@ -94,6 +95,7 @@ static const arg_option options[] = {
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     CLI_RANKS_OPTIONS(offsetof(serve_args, ranks)),
+    CLI_PLACE_OPTIONS(offsetof(serve_args, place)),
     {"hosts", 0, ARG_TEXT, HERE(hosts), .value = "FILE", .help = "start a rank on each machine that the file names, a line each, with mpirun over ssh; needs --rank-net"},
     {"lora", 0, ARG_TEXTS, HERE(loras.files), .value = "[NAME=]FILE", .help = "a LoRA adapter (GGUF, or a directory of PEFT): as a model of its own that requests ask for by NAME, or for all requests; may be given several times"},
     {"lora-scaled", 0, ARG_SCALED, HERE(loras.scaled), .value = "FILE SCALE", .help = "an adapter for all requests, with this much of it: 0.5 is half"},
@@ -145,10 +147,11 @@ static lace_status choose_kv_bytes(const lace_model *model, const lace_model *dr
 }
 
 enum {
-    RUNNING_USUAL = 32, /* requests computed together */
-    RUNNING_MOST = 256, /* on a GPU, which computes them for little more than one */
-    TEXT_TOKENS = 1024, /* that a text may have on average, so that none must wait for memory */
-    STATES_KEPT = 4     /* of recurrent layers, for each sequence */
+    RUNNING_USUAL = 32,   /* requests computed together */
+    RUNNING_MOST = 256,   /* on a GPU, which computes them for little more than one */
+    SERVE_TOKENS = 16384, /* that room is left for on a card where a model does not fit whole */
+    TEXT_TOKENS = 1024,   /* that a text may have on average, so that none must wait for memory */
+    STATES_KEPT = 4       /* of recurrent layers, for each sequence */
 };
 
 /* Requests computed together, if no number was asked for: on a GPU as many as its memory holds. */
@@ -301,6 +304,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
     cli_use_ranks(&a.ranks, &model_options);
+    int32_t room = a.server.batcher.session.n_context;
+    TRY(cli_use_place(&a.place, room ? room : SERVE_TOKENS, &model_options, err));
     model_options.activation_sparsity = a.activation_sparsity;
     model_options.use_mtp = a.server.batcher.use_mtp;
     lace_model *model, *draft = NULL;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/work_limit.h"
+#include "engine/placing.h"
 #include "lace.h"
 #include "runner/predictor.h"
 #include "runner/runner.h"
@@ -12,13 +13,14 @@
 #include "tokenizer/tokenizer.h"
 
 struct lace_model {
-    model *m;                /* NULL: opened for its vocabulary alone */
-    weights *files;          /* the model's; its own without one */
-    struct together *others; /* ranks that compute it with this one; NULL: none */
-    int32_t n_vocab;         /* logits of a token; tokens of the vocabulary without a model */
-    tokenizer *tokens;       /* NULL: the file has no vocabulary, or it was not asked for */
-    char *name;              /* general.name */
-    char device_name[128];   /* of its own; "": the CPU */
+    model *m;                      /* NULL: opened for its vocabulary alone */
+    weights *files;                /* the model's; its own without one */
+    struct together *others;       /* ranks that compute it with this one; NULL: none */
+    int32_t n_vocab;               /* logits of a token; tokens of the vocabulary without a model */
+    tokenizer *tokens;             /* NULL: the file has no vocabulary, or it was not asked for */
+    char *name;                    /* general.name */
+    char device_name[128];         /* of its own; "": the CPU */
+    char note[PLACING_NOTE_BYTES]; /* what was chosen of where it runs; "": nothing */
     char *chat_template;
     const char *main_type; /* the type of most weights */
     uint64_t n_parameters, tensor_bytes;

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/placed.h"
 #include "engine/together.h"
 #include "grammar/grammar_vocab.h"
 #include "formats/store.h"
@@ -175,17 +176,29 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
                               .mode = mode_of(o),
                               .weight_bytes = file_bytes(files),
                               .has_columns = o->activation_sparsity != NULL};
-    if (o->ranks)
+    placing where = {0};
+    if (o->ranks) {
         TRY(create_together(lm, files, source, o, &options, err));
-    else
-        TRY(model_create(files, o->device, &options, &lm->m, err));
+    } else {
+        lace_status status = placing_begin(&where, o->device, &options, err);
+        if (status != LACE_OK) {
+            weights_close(files);
+            return status;
+        }
+        TRY(model_create(files, where.name, &options, &lm->m, err));
+    }
     lm->files = files;
     lm->n_vocab = lm->m->config.n_vocab;
+    if (o->use_mtp)
+        TRY(model_bind_predicting(lm->m, err));
+    if (where.where.n_devices != 0 && o->activation_sparsity)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "activation sparsity works on one device, not on several");
+    TRY(placing_end(&where, lm->m, &options, err));
+    memcpy(lm->note, where.note, sizeof lm->note);
     device_info info;
     TRY(device_describe(lm->m->device, &info, err));
     memcpy(lm->device_name, info.name, sizeof lm->device_name);
-    if (o->use_mtp)
-        TRY(model_bind_predicting(lm->m, err));
     return o->activation_sparsity ? use_sparsity(lm->m, o, err) : LACE_OK;
 }
 
@@ -346,6 +359,11 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     out->n_classes = c->encoder.n_classes;
     out->n_predicting = c->n_predicting;
     out->pooling = c->pooling == LACE_POOLING_MODEL ? LACE_POOLING_MEAN : c->pooling;
+}
+
+const char *lace_model_placing_note(const lace_model *lm)
+{
+    return lm->note;
 }
 
 size_t lace_device_list(lace_device *devices, size_t capacity)

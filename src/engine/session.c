@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "backend/mixed.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -153,6 +154,30 @@ static uint64_t kept_logits_bytes(const runner *r)
     return 4 * (uint64_t)r->options.n_outputs * (uint64_t)runner_width(r);
 }
 
+/*
+ * Of a model on several devices: how large all may be together if the KV cache alone grows, until one
+ * of the cards is full; 0: none has a limit.
+ */
+static uint64_t available_of_parts(const runner *r, uint64_t total)
+{
+    model *m = r->m;
+    uint64_t least = 0;
+    for (int32_t d = 1; d < device_n_parts(m->device); d++) {
+        device *part = device_part(m->device, d);
+        device_info info = {0};
+        uint64_t kv = states_bytes_on(r->states, d);
+        if (device_describe(part, &info, NULL) != LACE_OK || info.total_bytes == 0 || kv == 0)
+            continue;
+        uint64_t used = part->weight_bytes + program_bytes_on(r->program, d) + info.loading_bytes;
+        uint64_t room = info.free_bytes + (m->is_loaded ? part->weight_bytes : 0);
+        double most = room > used ? (double)(room - used) / (double)kv : 0; /* of what it has now */
+        uint64_t all =
+            total - states_bytes(r->states) + (uint64_t)(most * (double)states_bytes(r->states));
+        least = least == 0 || all < least ? all : least;
+    }
+    return least;
+}
+
 static lace_memory add_up(const runner *r, const predictor *p)
 {
     const model *m = r->m;
@@ -162,7 +187,7 @@ static lace_memory add_up(const runner *r, const predictor *p)
                         .token_bytes = states_token_bytes(r->states),
                         .sequence_bytes = states_sequence_bytes(r->states)};
     device_info info = {0};
-    if (m->device->is_host)
+    if (m->device->is_host || device_n_parts(m->device) > 1)
         need.scratch += kept_logits_bytes(r);
     else if (device_describe(m->device, &info, NULL) == LACE_OK)
         need.available = info.free_bytes + (m->is_loaded ? need.weights : 0);
@@ -172,6 +197,8 @@ static lace_memory add_up(const runner *r, const predictor *p)
         need.scratch *= (uint64_t)m->ranks->shares.n_ranks;
     }
     need.total = need.weights + need.kv + need.scratch;
+    if (device_n_parts(m->device) > 1)
+        need.available = available_of_parts(r, need.total);
     return need;
 }
 
@@ -188,10 +215,38 @@ static lace_status tell_need(lace_status status, const lace_memory *need, lace_e
                      (double)need->scratch / mib);
 }
 
-static lace_status check_budget(const model *m, const lace_memory *need, uint64_t budget,
+/* Of a model on several devices: whether each has room for its part. */
+static lace_status check_parts(const runner *r, lace_error *err)
+{
+    const double mib = 1024.0 * 1024.0;
+    model *m = r->m;
+    for (int32_t d = 1; d < device_n_parts(m->device); d++) {
+        device *part = device_part(m->device, d);
+        uint64_t placed = part->weight_bytes, kv = states_bytes_on(r->states, d);
+        uint64_t scratch = program_bytes_on(r->program, d);
+        device_info info = {0};
+        TRY(device_describe(part, &info, err));
+        uint64_t available = info.free_bytes + (m->is_loaded ? placed : 0);
+        if (info.total_bytes && placed + kv + scratch + info.loading_bytes > available)
+            return error_set(err, LACE_E_MEMORY,
+                             "needs %.1f MiB on %s (weights %.1f, KV cache %.1f, scratch %.1f, "
+                             "loading %.1f), which has %.1f MiB free; fewer layers there "
+                             "(--gpu-layers), experts in RAM (--cpu-moe), a shorter context or a "
+                             "smaller batch need less",
+                             (double)(placed + kv + scratch + info.loading_bytes) / mib,
+                             m->where->devices[d], (double)placed / mib, (double)kv / mib,
+                             (double)scratch / mib, (double)info.loading_bytes / mib,
+                             (double)available / mib);
+    }
+    return LACE_OK;
+}
+
+static lace_status check_budget(const runner *r, const lace_memory *need, uint64_t budget,
                                 lace_error *err)
 {
     const double mib = 1024.0 * 1024.0;
+    const model *m = r->m;
+    TRY(check_parts(r, err));
     device_info info = {0};
     device_describe(m->device, &info, NULL);
     if (need->available && need->total + info.loading_bytes > need->available)
@@ -252,7 +307,7 @@ static lace_status outline(const lace_model *lm, const lace_session_options *giv
         TRY(outline_engines(lm->m, o, e, err));
         *need = add_up(e->runner, e->predictor);
         if (is_fixed || o->n_batch <= less ||
-            check_budget(lm->m, need, o->memory_bytes, NULL) == LACE_OK)
+            check_budget(e->runner, need, o->memory_bytes, NULL) == LACE_OK)
             return LACE_OK;
         free_engines(e);
         o->n_batch = less;
@@ -323,7 +378,7 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     TRY_GOTO(status, done, outline(lm, options, &s->options, &e, &need, err));
     s->runner = e.runner;
     s->predictor = e.predictor;
-    TRY_GOTO(status, done, check_budget(lm->m, &need, s->options.memory_bytes, err));
+    TRY_GOTO(status, done, check_budget(s->runner, &need, s->options.memory_bytes, err));
     TRY_GOTO(status, done, allocate_arrays(s, err));
     TRY_GOTO(status, done, prepare(s, err));
     s->kv = s->runner->states;

@@ -15,6 +15,7 @@
 #include "state/states.h"
 #include "model/config.h"
 #include "plan/build.h"
+#include "place/placement.h"
 #include "rank/rank.h"
 
 typedef struct model model;
@@ -199,10 +200,11 @@ typedef struct model_matrix {
 struct model {
     model_config config;
     const arch *arch;
-    device *device; /* that keeps the weights; owned */
-    ranks *ranks;   /* who computes it together; NULL: this one alone. Borrowed */
-    weights *files; /* owned */
-    arena memory;   /* vectors and tables */
+    device *device;   /* that keeps the weights; owned */
+    placement *where; /* which layer is on which part of the device; NULL: it is one */
+    ranks *ranks;     /* who computes it together; NULL: this one alone. Borrowed */
+    weights *files;   /* owned */
+    arena memory;     /* vectors and tables */
 
     const tensor *embedding; /* [n_vocab, n_embd] in the file; NULL of a vision tower */
     weight table;            /* the same, whose rows are looked up */
@@ -253,6 +255,23 @@ lace_status model_create(weights *files, const char *device_name, const device_o
  */
 lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
                       lace_error *err);
+
+/*
+ * Its layers are on several devices, each opened by its name: everything is placed again. Before
+ * anything is loaded, and behind model_bind_predicting. May be done once more. If nothing is on a card,
+ * the model is on the host alone.
+ */
+lace_status model_spread(model *m, const placement *where, const device_options *o,
+                         lace_error *err);
+
+/* Which of its devices the layer's states are on. */
+static inline int32_t model_layer_device(const model *m, int32_t layer)
+{
+    if (!m->where)
+        return 0;
+    return layer < m->where->n_layers ? m->where->layers[layer] : m->where->output;
+}
+
 void model_free(model *m);
 
 /* Write the plan, as arch.build says. */

@@ -3,22 +3,9 @@
  * model's plan (plan/cut.h), so it is found when everything is bound, and before anything is loaded.
  */
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/outline.h"
 #include "plan/cut.h"
 #include "tensor/sparse.h"
-
-/* The step that multiplies with a matrix; -1: none. */
-static int32_t find_step(const plan *p, const weight *w)
-{
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        op_weight found[OP_MAX_WEIGHTS];
-        int n = step_weights(&p->steps[i], found);
-        for (int k = 0; k < n; k++)
-            if (w >= found[k].w && w < found[k].w + found[k].n_experts)
-                return i;
-    }
-    return -1;
-}
 
 /* This rank's rows of a matrix. */
 static void cut_rows(const rank_shares *s, int64_t n_units, weight_rows *rows)
@@ -38,7 +25,7 @@ static lace_status place_again(model *m, const plan *p, const int64_t *units, la
 {
     for (int32_t i = 0; i < m->n_matrices; i++) {
         model_matrix *matrix = &m->matrices[i];
-        int32_t at = matrix->rows.is_table ? -1 : find_step(p, matrix->target);
+        int32_t at = matrix->rows.is_table ? -1 : outline_find_step(p, matrix->target);
         int64_t n_units = at >= 0 ? units[at] : 0, n_total = matrix->rows.n_rows;
         if (n_units > 0)
             cut_rows(&m->ranks->shares, n_units, &matrix->rows);
@@ -49,29 +36,6 @@ static lace_status place_again(model *m, const plan *p, const int64_t *units, la
     return device_place(m->device, &m->table_rows, &m->table, err);
 }
 
-/* The plan of the model as it is, for the smallest batches. */
-static lace_status outline(const model *m, plan **out, lace_error *err)
-{
-    states_options smallest = {.type = DTYPE_F32, .n_sequences = 1, .n_context = 1, .n_batch = 1};
-    bool is_encoder = m->config.encoder.is_on;
-    plan_limits limits = {.max_tokens = 1,
-                          .max_outputs = 1,
-                          .n_context = 1,
-                          .n_workers = 1,
-                          .stops_at_hidden = is_encoder,
-                          .wants_scores = is_encoder && m->config.encoder.n_classes > 0};
-    states *kv;
-    *out = NULL;
-    TRY(model_states(m, &smallest, &kv, err));
-    lace_status status = plan_create(&limits, out, err);
-    if (status == LACE_OK) {
-        model_build(m, *out, kv->layers);
-        status = plan_check(*out, err);
-    }
-    states_free(kv);
-    return status;
-}
-
 lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
                       lace_error *err)
 {
@@ -79,7 +43,7 @@ lace_status model_cut(model *m, const char *device_name, const device_options *o
     device *d = NULL;
     int64_t *units = NULL;
     plan *p = NULL;
-    lace_status status = outline(m, &p, err);
+    lace_status status = outline_create(m, &p, err);
     if (status == LACE_OK && !(units = mem_calloc((size_t)p->n_steps + 1, sizeof *units)))
         status = error_nomem(err, "a plan");
     if (status == LACE_OK)

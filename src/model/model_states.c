@@ -28,6 +28,7 @@ lace_status model_states(const model *m, const states_options *options, states *
             layers[i] = layer_state_paged(l->n_kv_heads, l->head_dim, l->head_dim, window);
         if (m->arch->state)
             m->arch->state(c, i, &layers[i]);
+        layers[i].device = model_layer_device(m, i);
         if (m->ranks)
             cut_heads(m->ranks, &layers[i]);
     }

@@ -152,6 +152,7 @@ typedef struct weight {
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
     uint64_t offset, columns_offset;  /* where both lie in their device's memory */
     int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
+    int32_t device; /* of a model on several (backend/mixed.h): where it lies; 0: the host */
     const struct lora_site *lora; /* what adapters add to its products (lora.h), or NULL */
 
     /* Of a model that several ranks compute (rank/rank.h), where this one has some of the rows: */
@@ -182,6 +183,7 @@ typedef struct kv_layer {
     int32_t n_heads, head_dim, v_dim;
     bool v_in_k;
     int32_t group;   /* which page tables of the batch */
+    int32_t device;  /* of a model on several: where it is */
     int32_t n_total; /* heads of all ranks, if n_heads are this rank's; 0: it has all */
 } kv_layer;
 
@@ -191,6 +193,7 @@ typedef struct recurrent_layer {
     uint64_t slot_bytes; /* from one slot to the next */
     uint64_t offset;     /* of this layer in a slot */
     uint64_t n_bytes;    /* of this layer */
+    int32_t device;      /* of a model on several: where it is */
 } recurrent_layer;
 
 /* What a convolution of CONV remembers: the inputs that the next one is summed up with. */

@@ -26,7 +26,7 @@ bool step_writes(const step *s, int32_t root)
 void plan_count_reads(plan *p)
 {
     for (int32_t v = 0; v < p->n_values; v++)
-        p->values[v].n_reads = (v == p->logits) + (v == p->hidden);
+        p->values[v].n_reads = (v == p->logits) + (v == p->hidden) + p->values[v].leaves;
     for (int32_t i = 0; i < p->n_steps; i++)
         for (int j = 0; j < STEP_MAX_IN; j++) {
             const operand *o = &p->steps[i].in[j];

@@ -62,6 +62,12 @@ static void find_phases(plan *p, bool (*also)(const step *, const step *))
                 p->values[v].last = last;
         }
     }
+    for (int32_t v = 0; v < p->n_values; v++) {
+        if (p->values[v].enters)
+            p->values[v].first = 0;
+        if (p->values[v].leaves)
+            p->values[v].last = INT32_MAX;
+    }
     const int32_t given[] = {p->logits, p->hidden};
     for (int i = 0; i < 2; i++)
         if (given[i] >= 0)
@@ -92,38 +98,48 @@ static uint64_t find_place(const plan *p, int32_t v)
     return at;
 }
 
-void plan_place(plan *p, bool (*also)(const step *later, const step *earlier))
+void plan_place_values(plan *p)
 {
-    find_phases(p, also);
     p->value_bytes = 0;
     for (int32_t v = 0; v < p->n_values; v++) {
         plan_value *x = &p->values[v];
         int64_t rows = x->is_output ? p->limits.max_outputs : p->limits.max_tokens;
         rows *= x->row_factor;
-        x->n_bytes = x->last < 0 ? 0 : (uint64_t)rows * act_row_bytes(x->format, x->width);
-        x->offset = find_place(p, v);
+        bool lies_elsewhere = x->last < 0 || (plan_crosses(x) && !p->has_copies);
+        x->n_bytes = lies_elsewhere ? 0 : (uint64_t)rows * act_row_bytes(x->format, x->width);
+        x->offset = x->n_bytes ? find_place(p, v) : 0;
         if (x->offset + x->n_bytes > p->value_bytes)
             p->value_bytes = x->offset + x->n_bytes;
     }
 }
 
-static void locate(const plan *p, operand *o, uint8_t *values)
+void plan_place(plan *p, bool (*also)(const step *later, const step *earlier))
 {
-    if (o->value >= 0)
-        o->data = values + p->values[o->root].offset + 4 * (uint64_t)p->values[o->value].column;
+    find_phases(p, also);
+    plan_place_values(p);
 }
 
-void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots)
+static void locate(const plan *p, operand *o, const plan_memory *m)
+{
+    if (o->value < 0)
+        return;
+    const plan_value *root = &p->values[o->root];
+    bool is_between = plan_crosses(root) && !p->has_copies;
+    o->data = (is_between ? m->border + root->border : m->values + root->offset) +
+              4 * (uint64_t)p->values[o->value].column;
+}
+
+void plan_locate(plan *p, const plan_memory *m)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
         for (int j = 0; j < STEP_MAX_IN; j++)
-            locate(p, &s->in[j], values);
+            locate(p, &s->in[j], m);
         for (int j = 0; j < STEP_MAX_OUT; j++)
-            locate(p, &s->out[j], values);
+            locate(p, &s->out[j], m);
         if (op_describe(s->op)->state == OP_PAGES)
-            s->kv.data = pages[s->kv.group];
+            s->kv.data = m->pages[s->kv.group];
         if (op_describe(s->op)->state == OP_RECURRENT)
-            s->recurrent.data = slots;
+            s->recurrent.data = m->slots[s->recurrent.device];
     }
 }

@@ -35,6 +35,8 @@ typedef struct plan_value {
     int32_t n_reads;          /* steps that read it */
     int32_t first, last;      /* phases in which it is alive */
     uint64_t offset, n_bytes; /* in the memory of values */
+    bool enters, leaves;      /* of a part of a plan (parts.h): it comes from, goes to another */
+    uint64_t border;          /* then: where in the memory between parts */
 } plan_value;
 
 typedef struct plan {
@@ -52,6 +54,8 @@ typedef struct plan {
     glu_kind last_fused;     /* plan_fuse joins products with activations up to this one */
     int32_t kept_phases;     /* so long what norms, gates and picks read stays, for a backend that
                              computes them where their results are used */
+    bool has_copies;         /* what enters or leaves lies in the memory of values too: of a
+                                device that is not the host */
     uint64_t value_bytes;    /* memory of all values, once they are placed */
     uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (cut.h) */
 } plan;
@@ -96,12 +100,36 @@ void plan_fuse(plan *p);
  */
 void plan_place(plan *p, bool (*also)(const step *later, const step *earlier));
 
+/* Give values places where none that is alive in the same phases is; dead ones get none. */
+void plan_place_values(plan *p);
+
+/* Where everything is that steps read and write. */
+typedef struct plan_memory {
+    uint8_t *values;
+    uint8_t *const *pages; /* [group] */
+    uint8_t *const *slots; /* [device] of recurrent state */
+    uint8_t *border;       /* between parts, of plans without has_copies */
+} plan_memory;
+
 /* Let operands point into the memory of values, and steps with pages to their group's. */
-void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots);
+void plan_locate(plan *p, const plan_memory *m);
 
 /* Bytes of all vectors that steps have, each from a multiple of `align` on; those that steps share
  * count once for each. */
 uint64_t plan_vector_bytes(const plan *p, uint64_t align);
+
+/* Whether a value comes from another part, or goes to one. */
+static inline bool plan_crosses(const plan_value *v)
+{
+    return v->enters || v->leaves;
+}
+
+/* Rows of a value, and bytes of them, in a batch. */
+static inline uint64_t plan_batch_bytes(const plan_value *v, const batch *b)
+{
+    return (uint64_t)(v->is_output ? b->n_outputs : b->n_tokens) * (uint64_t)v->row_factor *
+           act_row_bytes(v->format, v->width);
+}
 
 /* Rows that the plan gives out of a batch beside its result; 0 where it gives none. */
 static inline int32_t plan_hidden_rows(const plan *p, const batch *b)

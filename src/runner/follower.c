@@ -72,7 +72,7 @@ static record_limits limits_of(const runner *r)
 static lace_status copy_state(const runner *r, const record_copy *c, lace_error *err)
 {
     const states *kv = r->states;
-    uint8_t *data = c->what == RECORD_SLOTS ? kv->slots.data : kv->groups[c->what].data;
+    uint8_t *data = c->what == RECORD_SLOTS ? kv->slots.parts[0].data : kv->groups[c->what].data;
     uint64_t size = c->what == RECORD_SLOTS ? kv->slots.slot_bytes : kv->groups[c->what].page_bytes;
     uint8_t *to = data + (uint64_t)c->to * size;
     return c->from == RECORD_NOTHING

@@ -151,11 +151,11 @@ static lace_status tell_copy(leader *l, const uint8_t *to, const uint8_t *from, 
 {
     const states *kv = l->r->states;
     const slots *p = &kv->slots;
+    const uint8_t *data = p->parts[0].data;
     int64_t n_slots = (int64_t)p->n_sequences + p->n_snapshots;
     record_copy c = {.what = RECORD_SLOTS,
-                     .from =
-                         from ? number_of(from, p->data, p->slot_bytes, n_slots) : RECORD_NOTHING,
-                     .to = number_of(to, p->data, p->slot_bytes, n_slots)};
+                     .from = from ? number_of(from, data, p->slot_bytes, n_slots) : RECORD_NOTHING,
+                     .to = number_of(to, data, p->slot_bytes, n_slots)};
     for (int32_t g = 0; c.to < 0 && g < kv->n_groups; g++) {
         const page_group *group = &kv->groups[g];
         c.what = g;
@@ -256,11 +256,15 @@ static void write_open(leader *l)
 
 lace_status leader_open(runner *r, leader **out, lace_error *err)
 {
-    _Static_assert((int)RECORD_GROUPS == (int)STATES_MAX_GROUPS, "records tell of every group");
     const states *kv = r->states;
     size_t n = (size_t)kv->options.n_sequences * (size_t)kv->n_groups *
                (size_t)kv->pages_per_sequence * sizeof(int32_t);
     *out = NULL;
+    if (kv->n_groups > RECORD_GROUPS)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "the model has more than %d different attention windows, which several "
+                         "ranks cannot compute",
+                         RECORD_GROUPS);
     leader *l = mem_calloc(1, sizeof *l);
     if (!l || !(l->known = mem_alloc(n + 1))) {
         mem_free(l);

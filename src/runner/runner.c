@@ -150,13 +150,15 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
 
 lace_status runner_prepare_program(const runner *r, program *p, lace_error *err)
 {
-    uint8_t *pages[STATES_MAX_GROUPS] = {0};
+    uint8_t *pages[STATES_MAX_GROUPS] = {0}, *recurrent[DEVICES_MAX];
     for (int32_t g = 0; g < r->states->n_groups; g++)
         pages[g] = r->states->groups[g].data;
+    for (int32_t d = 0; d < DEVICES_MAX; d++)
+        recurrent[d] = r->states->slots.parts[d].data;
     if (r->m->ranks)
         TRY(ranks_reserve(r->m->ranks, p->exchange_bytes, err));
     program_memory memory = {
-        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = r->states->slots.data};
+        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = recurrent};
     return program_prepare(p, &memory, err);
 }
 

@@ -485,8 +485,8 @@ static bool fill_node(prefix_tree *t, node *n, const page_file *file, int32_t en
         if (group->n_free == 0)
             return false;
         n->pages[g] = page_take(group);
-        if (queue_write(kv->queue, page_data(group, n->pages[g]), file->parts[g], group->page_bytes,
-                        NULL) != LACE_OK)
+        if (queue_write(group->queue, page_data(group, n->pages[g]), file->parts[g],
+                        group->page_bytes, NULL) != LACE_OK)
             return false;
     }
     if (file->has_part[kv->n_groups])
@@ -509,7 +509,9 @@ static bool is_of_text(const prefix_tree *t, const page_file *file, const digest
 static node *load_child(prefix_tree *t, node *parent, const digest *parent_key, const digest *key,
                         const int32_t *tokens, int32_t end)
 {
-    static const bool all[PAGE_FILE_MOST_PARTS] = {true, true, true, true, true};
+    static const bool all[PAGE_FILE_MOST_PARTS] = {true, true, true, true, true,
+                                                   true, true, true, true};
+    _Static_assert(PAGE_FILE_MOST_PARTS == 9, "all of them");
     page_file file;
     page_demand demand = {0};
     if (!page_store_read(t->store, key, page_file_bytes(&t->shape, all), &t->file))
@@ -577,9 +579,10 @@ static bool store_node(prefix_tree *t, const node *n, const digest *parent, cons
         if (!file.has_part[i])
             continue;
         uint8_t *to = bytes + (file.parts[i] - bytes);
+        const page_group *group = &kv->groups[i];
         lace_status status = i < kv->n_groups
-                                 ? queue_read(kv->queue, to, page_data(&kv->groups[i], n->pages[i]),
-                                              kv->groups[i].page_bytes, NULL)
+                                 ? queue_read(group->queue, to, page_data(group, n->pages[i]),
+                                              group->page_bytes, NULL)
                                  : snapshot_read(&kv->slots, n->snapshot, to, NULL);
         if (status != LACE_OK) { /* the card says so with the next run */
             page_store_give_back(t->store, bytes, n_bytes);

@@ -11,19 +11,46 @@ uint64_t slots_bytes(const slots *p)
     return (uint64_t)(p->n_sequences + p->n_snapshots) * p->slot_bytes;
 }
 
-static uint8_t *slot_data(const slots *p, int32_t slot)
+uint64_t slots_bytes_on(const slots *p, int32_t device)
 {
-    return p->data + (uint64_t)slot * p->slot_bytes;
+    return (uint64_t)(p->n_sequences + p->n_snapshots) * p->parts[device].slot_bytes;
 }
 
-static uint8_t *snapshot_data(const slots *p, int32_t k)
+static uint8_t *slot_data(const slot_part *part, int32_t slot)
 {
-    return slot_data(p, p->n_sequences + k);
+    return part->data + (uint64_t)slot * part->slot_bytes;
+}
+
+static int32_t slot_of(const slots *p, int32_t snapshot)
+{
+    return p->n_sequences + snapshot;
+}
+
+/* A slot becomes a copy of another one, on all devices. */
+static lace_status copy_slot(slots *p, int32_t to, int32_t from, lace_error *err)
+{
+    for (int32_t d = 0; d < DEVICES_MAX; d++) {
+        const slot_part *part = &p->parts[d];
+        if (part->slot_bytes)
+            TRY(queue_copy(part->queue, slot_data(part, to), slot_data(part, from),
+                           part->slot_bytes, err));
+    }
+    return LACE_OK;
+}
+
+static lace_status zero_slot(slots *p, int32_t slot, lace_error *err)
+{
+    for (int32_t d = 0; d < DEVICES_MAX; d++) {
+        const slot_part *part = &p->parts[d];
+        if (part->slot_bytes)
+            TRY(queue_zero(part->queue, slot_data(part, slot), part->slot_bytes, err));
+    }
+    return LACE_OK;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-lace_status slots_allocate(slots *p, lace_error *err)
+lace_status slots_allocate(slots *p, queue *q, lace_error *err)
 {
     if (p->slot_bytes == 0)
         return LACE_OK;
@@ -32,7 +59,13 @@ lace_status slots_allocate(slots *p, lace_error *err)
     p->free_snapshots = mem_calloc((size_t)p->n_snapshots + 1, sizeof *p->free_snapshots);
     if (!p->of || !p->snapshots || !p->free_snapshots)
         return error_nomem(err, "recurrent state");
-    TRY(queue_take(p->queue, slots_bytes(p), &p->data, err));
+    for (int32_t d = 0; d < DEVICES_MAX; d++) {
+        slot_part *part = &p->parts[d];
+        if (!part->slot_bytes)
+            continue;
+        part->queue = queue_of_device(q, d);
+        TRY(queue_take(part->queue, slots_bytes_on(p, d), &part->data, err));
+    }
     for (int32_t i = 0; i < p->n_sequences; i++) {
         p->of[i].source = -1;
         memset(p->of[i].kept, 0xFF, sizeof p->of[i].kept); /* -1 */
@@ -46,8 +79,9 @@ lace_status slots_allocate(slots *p, lace_error *err)
 
 void slots_free(slots *p)
 {
-    if (p->data)
-        queue_give_back(p->queue, p->data, slots_bytes(p));
+    for (int32_t d = 0; d < DEVICES_MAX; d++)
+        if (p->parts[d].data)
+            queue_give_back(p->parts[d].queue, p->parts[d].data, slots_bytes_on(p, d));
     mem_free_all(p->of, p->snapshots, p->free_snapshots);
 }
 
@@ -85,8 +119,14 @@ int32_t snapshot_load(slots *p, int32_t n_tokens, const void *data)
     if (!has_free(p))
         return -1;
     int32_t k = p->free_snapshots[p->n_free - 1];
-    if (queue_write(p->queue, snapshot_data(p, k), data, p->slot_bytes, NULL) != LACE_OK)
-        return -1;
+    const uint8_t *from = data;
+    for (int32_t d = 0; d < DEVICES_MAX; d++) {
+        const slot_part *part = &p->parts[d];
+        if (part->slot_bytes && queue_write(part->queue, slot_data(part, slot_of(p, k)), from,
+                                            part->slot_bytes, NULL) != LACE_OK)
+            return -1;
+        from += part->slot_bytes;
+    }
     p->n_free--;
     p->snapshots[k] = (snapshot_state){.n_tokens = n_tokens, .n_users = 1};
     return k;
@@ -94,7 +134,14 @@ int32_t snapshot_load(slots *p, int32_t n_tokens, const void *data)
 
 lace_status snapshot_read(const slots *p, int32_t k, void *out, lace_error *err)
 {
-    return queue_read(p->queue, out, snapshot_data(p, k), p->slot_bytes, err);
+    uint8_t *to = out;
+    for (int32_t d = 0; d < DEVICES_MAX; d++) {
+        const slot_part *part = &p->parts[d];
+        if (part->slot_bytes)
+            TRY(queue_read(part->queue, to, slot_data(part, slot_of(p, k)), part->slot_bytes, err));
+        to += part->slot_bytes;
+    }
+    return LACE_OK;
 }
 
 /* A snapshot of what the slot holds, with one user; -1: no slot is free. */
@@ -104,8 +151,7 @@ static int32_t take_snapshot(slots *p, int32_t sequence)
         return -1;
     int32_t k = p->free_snapshots[p->n_free - 1];
     /* Fails with the card only, which then says so with the next run. */
-    if (queue_copy(p->queue, snapshot_data(p, k), slot_data(p, sequence), p->slot_bytes, NULL) !=
-        LACE_OK)
+    if (copy_slot(p, slot_of(p, k), sequence, NULL) != LACE_OK)
         return -1;
     p->n_free--;
     p->snapshots[k] = (snapshot_state){.n_tokens = p->of[sequence].n_tokens, .n_users = 1};
@@ -168,11 +214,10 @@ lace_status slot_reserve(slots *p, int32_t sequence, int32_t n_tokens, lace_erro
     if (p->slot_bytes == 0)
         return LACE_OK;
     slot_state *s = &p->of[sequence];
-    uint8_t *data = slot_data(p, sequence);
     if (s->source >= 0)
-        TRY(queue_copy(p->queue, data, snapshot_data(p, s->source), p->slot_bytes, err));
+        TRY(copy_slot(p, sequence, slot_of(p, s->source), err));
     else if (s->n_tokens == 0)
-        TRY(queue_zero(p->queue, data, p->slot_bytes, err));
+        TRY(zero_slot(p, sequence, err));
     snapshot_drop(p, &s->source);
     s->n_tokens = n_tokens;
     return LACE_OK;
@@ -224,7 +269,7 @@ lace_status slot_fork(slots *p, int32_t from, int32_t to, lace_error *err)
     if (a->source >= 0)
         b->source = snapshot_hold(p, a->source);
     else if (a->n_tokens > 0)
-        TRY(queue_copy(p->queue, slot_data(p, to), slot_data(p, from), p->slot_bytes, err));
+        TRY(copy_slot(p, to, from, err));
     b->n_tokens = a->n_tokens;
     for (int i = 0; i < SLOT_KEPT; i++)
         b->kept[i] = a->kept[i] >= 0 ? snapshot_hold(p, a->kept[i]) : -1;

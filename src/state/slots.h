@@ -37,11 +37,17 @@ typedef struct snapshot_state {
     int32_t n_users;  /* 0: free */
 } snapshot_state;
 
-typedef struct slots {
+/* What of every slot lies on one device. */
+typedef struct slot_part {
+    uint64_t slot_bytes; /* 0: nothing */
     queue *queue;        /* whose memory it is, and in which it is copied */
+    uint8_t *data;       /* [n_sequences + n_snapshots] slots */
+} slot_part;
+
+typedef struct slots {
     uint64_t slot_bytes; /* of all recurrent layers; 0: there are none */
+    slot_part parts[DEVICES_MAX];
     int32_t n_sequences, n_snapshots;
-    uint8_t *data;             /* [n_sequences + n_snapshots] slots */
     slot_state *of;            /* [n_sequences] */
     snapshot_state *snapshots; /* [n_snapshots] */
     int32_t *free_snapshots;   /* [n_free] a stack */
@@ -53,9 +59,10 @@ typedef struct slots {
 } slots;
 
 uint64_t slots_bytes(const slots *p);
+uint64_t slots_bytes_on(const slots *p, int32_t device);
 
-/* Take the memory. slots_free is right also if that failed. */
-lace_status slots_allocate(slots *p, lace_error *err);
+/* Take the memory, of a queue. slots_free is right also if that failed. */
+lace_status slots_allocate(slots *p, queue *q, lace_error *err);
 void slots_free(slots *p);
 
 /*

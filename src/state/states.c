@@ -14,15 +14,16 @@ static int32_t pages_for(int64_t n_tokens)
     return (int32_t)((n_tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
 }
 
-/* The group of layers with this window; made if it is new. -1 if there are too many. */
-static int32_t group_of(states *kv, int32_t window)
+/* The group of layers with this window on a device; made if it is new. -1 if there are too many. */
+static int32_t group_of(states *kv, int32_t window, int32_t device)
 {
     for (int32_t g = 0; g < kv->n_groups; g++)
-        if (kv->groups[g].window == window)
+        if (kv->groups[g].window == window && kv->groups[g].device == device)
             return g;
     if (kv->n_groups == STATES_MAX_GROUPS)
         return -1;
     kv->groups[kv->n_groups].window = window;
+    kv->groups[kv->n_groups].device = device;
     return kv->n_groups++;
 }
 
@@ -81,10 +82,11 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
                 type->name, type->block_values);
     }
     /* A window that is never left is none. */
-    int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window);
+    int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window, l->device);
     if (g < 0)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "the model has more than %d different attention windows",
+                         "the model has more than %d groups of layers, by attention window and "
+                         "device",
                          STATES_MAX_GROUPS);
     page_group *group = &kv->groups[g];
     uint64_t k_row = row_bytes(types[0], l->k_dim), v_row = row_bytes(types[1], l->v_dim);
@@ -103,12 +105,13 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
                                   .head_dim = l->k_dim,
                                   .v_dim = l->v_dim,
                                   .v_in_k = l->v_in_k,
-                                  .group = g};
+                                  .group = g,
+                                  .device = l->device};
     group->page_bytes += k_bytes + (l->v_in_k ? 0 : n_rows * v_row);
     return LACE_OK;
 }
 
-/* All recurrent layers of a slot lie behind each other. */
+/* All recurrent layers of a slot that are on one device lie behind each other. */
 static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_error *err)
 {
     const states_options *o = &kv->options;
@@ -119,10 +122,13 @@ static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_err
             continue;
         if (shapes[i].n_bytes > (uint64_t)1 << 40)
             return error_set(err, LACE_E_OVERFLOW, "recurrent state of layer %d is too large", i);
-        kv->layers[i].recurrent =
-            (recurrent_layer){.offset = p->slot_bytes, .n_bytes = shapes[i].n_bytes};
-        p->slot_bytes += (shapes[i].n_bytes + 63) & ~(uint64_t)63;
+        slot_part *part = &p->parts[shapes[i].device];
+        kv->layers[i].recurrent = (recurrent_layer){
+            .offset = part->slot_bytes, .n_bytes = shapes[i].n_bytes, .device = shapes[i].device};
+        part->slot_bytes += (shapes[i].n_bytes + 63) & ~(uint64_t)63;
     }
+    for (int32_t d = 0; d < DEVICES_MAX; d++)
+        p->slot_bytes += p->parts[d].slot_bytes;
     p->n_sequences = o->n_sequences;
     p->n_snapshots = p->slot_bytes ? o->n_snapshots : 0;
     int64_t n_slots = (int64_t)p->n_sequences + p->n_snapshots;
@@ -131,8 +137,8 @@ static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_err
         return error_set(err, LACE_E_OVERFLOW, "recurrent state for %d sequences is too large",
                          o->n_sequences);
     for (int32_t i = 0; i < kv->n_layers; i++)
-        kv->layers[i].recurrent.slot_bytes =
-            kv->layers[i].kind & STATE_RECURRENT ? p->slot_bytes : 0;
+        if (kv->layers[i].kind & STATE_RECURRENT)
+            kv->layers[i].recurrent.slot_bytes = p->parts[shapes[i].device].slot_bytes;
     return LACE_OK;
 }
 
@@ -204,6 +210,15 @@ uint64_t states_bytes(const states *kv)
     return bytes;
 }
 
+uint64_t states_bytes_on(const states *kv, int32_t device)
+{
+    uint64_t bytes = slots_bytes_on(&kv->slots, device);
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (kv->groups[g].device == device)
+            bytes += (uint64_t)kv->groups[g].n_pages * kv->groups[g].page_bytes;
+    return bytes;
+}
+
 uint64_t states_token_bytes(const states *kv)
 {
     uint64_t bytes = 0;
@@ -225,13 +240,14 @@ void states_set_pages(states *kv, const int32_t *n_pages)
 
 lace_status states_allocate(states *kv, queue *q, lace_error *err)
 {
-    kv->queue = kv->slots.queue = q;
+    kv->queue = q;
     for (int32_t g = 0; g < kv->n_groups; g++) {
         page_group *group = &kv->groups[g];
         size_t n = (size_t)group->n_pages;
         group->free_pages = mem_calloc(n, sizeof *group->free_pages);
         group->n_users = mem_calloc(n, sizeof *group->n_users);
-        TRY(queue_take(q, n * group->page_bytes, &group->data, err));
+        group->queue = queue_of_device(q, group->device);
+        TRY(queue_take(group->queue, n * group->page_bytes, &group->data, err));
         if (!group->free_pages || !group->n_users)
             return error_nomem(err, "the KV cache's pages");
         /* The lowest page is on top of the stack. */
@@ -250,7 +266,7 @@ lace_status states_allocate(states *kv, queue *q, lace_error *err)
                 return error_nomem(err, "the KV cache's page tables");
             memset(kv->sequences[s].tables[g], 0xFF, bytes); /* -1 */
         }
-    return slots_allocate(&kv->slots, err);
+    return slots_allocate(&kv->slots, q, err);
 }
 
 void states_free(states *kv)
@@ -262,7 +278,7 @@ void states_free(states *kv)
             mem_free(kv->sequences[s].tables[g]);
     for (int32_t g = 0; g < kv->n_groups; g++) {
         mem_free_all(kv->groups[g].free_pages, kv->groups[g].n_users);
-        queue_give_back(kv->queue, kv->groups[g].data,
+        queue_give_back(kv->groups[g].queue, kv->groups[g].data,
                         (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
     slots_free(&kv->slots);
@@ -313,10 +329,9 @@ bool states_can_meet(const states *kv, const page_demand *demand)
     return true;
 }
 
-static lace_status copy_page(const states *kv, const page_group *group, int32_t from, int32_t to,
-                             lace_error *err)
+static lace_status copy_page(const page_group *group, int32_t from, int32_t to, lace_error *err)
 {
-    return queue_copy(kv->queue, page_data(group, to), page_data(group, from), group->page_bytes,
+    return queue_copy(group->queue, page_data(group, to), page_data(group, from), group->page_bytes,
                       err);
 }
 
@@ -359,7 +374,7 @@ lace_status states_reserve_pages(states *kv, int32_t sequence, int32_t n, lace_e
                 continue;
             int32_t page = page_take(group);
             if (*slot >= 0) {
-                TRY(copy_page(kv, group, *slot, page, err)); /* fails with the card only */
+                TRY(copy_page(group, *slot, page, err)); /* fails with the card only */
                 page_drop(group, slot);
             }
             *slot = page;

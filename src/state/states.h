@@ -9,7 +9,7 @@
  *
  * A group is a set of layers that look equally far back. Layers that see everything form one group;
  * layers with a sliding window form another, whose pages are given back when they fall out of the
- * window.
+ * window. Layers on different devices (backend/mixed.h) are of different groups.
  *
  * Inside a page: for each layer of the group K, then V; in each, for every KV head, 32 rows of
  * k_dim or v_dim values. A latent layer has no V: it is the first v_dim values of K. A layer that
@@ -31,7 +31,7 @@
 
 enum {
     PAGE_TOKENS = 32,
-    STATES_MAX_GROUPS = 4,
+    STATES_MAX_GROUPS = 8,
     STATES_TAKE_BACK =
         32, /* tokens that can always be taken back: windows keep their pages longer by this */
 };
@@ -57,6 +57,7 @@ typedef struct layer_state {
                        whose window is not shorter; -1: it has its own */
 
     uint64_t n_bytes; /* STATE_RECURRENT: for each sequence */
+    int32_t device;   /* of a model on several: where the layer is */
 } layer_state;
 
 static inline layer_state layer_state_paged(int32_t n_heads, int32_t k_dim, int32_t v_dim,
@@ -103,7 +104,9 @@ typedef struct page_group {
     int32_t *free_pages; /* [n_free] a stack */
     int32_t n_free;
     int32_t *n_users; /* [n_pages] sequences that hold the page */
-    uint8_t *data;    /* [n_pages * page_bytes] */
+    int32_t device;
+    queue *queue;  /* whose memory it is, and in which pages are copied */
+    uint8_t *data; /* [n_pages * page_bytes] */
 } page_group;
 
 typedef struct sequence_state {
@@ -121,7 +124,7 @@ typedef struct states {
     int32_t pages_per_sequence; /* entries of a table */
     sequence_state *sequences;  /* [n_sequences] */
     slots slots;                /* recurrent state */
-    queue *queue;               /* whose memory all of it is, and in which it is copied */
+    queue *queue; /* whose memory all of it is; each group and slot has its device's */
 } states;
 
 /* Lay the memory out; states_bytes is then known, but nothing large is allocated. */
@@ -129,6 +132,7 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
                           const states_options *options, states **out, lace_error *err);
 void states_free(states *kv);
 uint64_t states_bytes(const states *kv);
+uint64_t states_bytes_on(const states *kv, int32_t device);
 
 /* What a token adds, and what a sequence takes whatever its length. */
 uint64_t states_token_bytes(const states *kv);

@@ -130,7 +130,7 @@ static plan *make_plan(const model_shape *s)
     plan_fuse(p);
     plan_place(p, NULL);
     uint8_t *pages[] = {card_memory, card_memory};
-    plan_locate(p, card_memory, pages, NULL);
+    plan_locate(p, &(plan_memory){.values = card_memory, .pages = pages});
     return p;
 }
 

@@ -148,7 +148,7 @@ static plan *make_plan(const model_kind *m)
     plan_fuse(p);
     plan_place(p, NULL);
     uint8_t *pages[] = {card_memory, card_memory};
-    plan_locate(p, card_memory, pages, NULL);
+    plan_locate(p, &(plan_memory){.values = card_memory, .pages = pages});
     return p;
 }
 

@@ -79,7 +79,8 @@ static void lower_model(const tiny_options *o, lowered *l)
     plan_fuse(l->p);
     plan_place(l->p, NULL);
     uint8_t *pages[] = {card_memory, card_memory, card_memory, card_memory};
-    plan_locate(l->p, card_memory, pages, card_memory);
+    uint8_t *recurrent[] = {card_memory};
+    plan_locate(l->p, &(plan_memory){.values = card_memory, .pages = pages, .slots = recurrent});
     l->is_known = decode_form_match(l->p, &l->g, &l->form);
     const decode_form *f = l->is_known ? &l->form : NULL;
     gpu_batch tables = {.pages_per_sequence = 32};

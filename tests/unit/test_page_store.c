@@ -61,7 +61,7 @@ static uint8_t mark(int32_t g, int32_t i)
 
 static uint8_t *slot(int32_t sequence)
 {
-    return kv->slots.data + (uint64_t)states_slot(kv, sequence) * kv->slots.slot_bytes;
+    return kv->slots.parts[0].data + (uint64_t)states_slot(kv, sequence) * kv->slots.slot_bytes;
 }
 
 /* A text as an evaluation leaves it, kept and written to the store. */

@@ -283,7 +283,7 @@ static void slices_lie_in_their_values(void)
     plan_place(p, NULL);
     static uint8_t memory[1 << 16];
     CHECK(p->value_bytes <= sizeof memory);
-    plan_locate(p, memory, NULL, NULL);
+    plan_locate(p, &(plan_memory){.values = memory});
     const step *s = p->steps;
     CHECK(s[2].op == OP_SOFTCAP && s[2].out[0].data == s[0].out[0].data + 4 * 24);
     CHECK(s[2].out[0].stride == s[0].out[0].stride && s[2].out[0].width == 16);

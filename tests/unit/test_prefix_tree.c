@@ -89,7 +89,7 @@ static uint32_t *place(int32_t sequence, int32_t g, int32_t position)
 static uint32_t *recurrent_place(int32_t sequence)
 {
     int32_t slot = states_slot(kv, sequence);
-    return (uint32_t *)(kv->slots.data + (uint64_t)slot * kv->slots.slot_bytes);
+    return (uint32_t *)(kv->slots.parts[0].data + (uint64_t)slot * kv->slots.slot_bytes);
 }
 
 /* What recurrent state holds behind n tokens, from zeros on. */

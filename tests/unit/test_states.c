@@ -241,7 +241,7 @@ static uint64_t *state_of(const states *kv, int32_t sequence, int32_t layer)
 {
     const recurrent_layer *l = &kv->layers[layer].recurrent;
     int32_t slot = states_slot(kv, sequence);
-    return (uint64_t *)(kv->slots.data + (uint64_t)slot * l->slot_bytes + l->offset);
+    return (uint64_t *)(kv->slots.parts[0].data + (uint64_t)slot * l->slot_bytes + l->offset);
 }
 
 /* Every token adds 1 to what the layers hold, as an evaluation would. */
@@ -281,7 +281,7 @@ static void recurrent_layers_have_slots(void)
 static void an_empty_sequence_begins_with_zeros(void)
 {
     states *kv = make_recurrent(0, 2, 0);
-    memset(kv->slots.data, 0xAB, 2 * 192);
+    memset(kv->slots.parts[0].data, 0xAB, 2 * 192);
     CHECK(compute(kv, 0, 5) == LACE_OK); /* which looks at the sums */
     CHECK(compute(kv, 1, 7) == LACE_OK && compute(kv, 0, 3) == LACE_OK);
     states_set_length(kv, 0, 0);

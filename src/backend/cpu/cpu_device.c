@@ -1,6 +1,8 @@
 /* The CPU as a backend: its weights are packed into the layouts that its kernels want. */
 #include "backend/cpu/cpu_device.h"
 
+#include <stdio.h>
+
 #include "backend/cpu/columns.h"
 #include "base/mem.h"
 #include "base/numbers.h"
@@ -9,6 +11,7 @@ typedef struct cpu_device {
     device base;
     kernel_table kernels;
     weight_mode mode;
+    uint64_t memory_bytes; /* that it may use, in the manner of a card; 0: it is the host */
     uint64_t packed_bytes; /* of all weights that are packed */
     uint8_t *packed;       /* NULL until loading begins */
 } cpu_device;
@@ -43,6 +46,14 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
     return LACE_OK;
 }
 
+lace_status cpu_device_open_apart(uint64_t memory_bytes, const device_options *o, device **out,
+                                  lace_error *err)
+{
+    TRY(open(0, o, out, err));
+    ((cpu_device *)*out)->memory_bytes = memory_bytes;
+    return LACE_OK;
+}
+
 static void close(device *dev)
 {
     cpu_device *d = (cpu_device *)dev;
@@ -50,9 +61,17 @@ static void close(device *dev)
     mem_free(d);
 }
 
-static lace_status describe(device *d, device_info *out, lace_error *err)
+static lace_status describe(device *dev, device_info *out, lace_error *err)
 {
+    const cpu_device *d = (const cpu_device *)dev;
     *out = (device_info){.usual_batch = USUAL_BATCH, .has_all_caches = true};
+    if (d->memory_bytes) {
+        uint64_t used = d->packed ? dev->weight_bytes : 0;
+        snprintf(out->name, sizeof out->name, "cpu with %.0f MiB",
+                 (double)d->memory_bytes / (1 << 20));
+        out->total_bytes = d->memory_bytes;
+        out->free_bytes = d->memory_bytes > used ? d->memory_bytes - used : 0;
+    }
     return LACE_OK;
 }
 

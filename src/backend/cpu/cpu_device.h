@@ -7,6 +7,10 @@
 
 extern const backend backend_cpu;
 
+/* One more of so many bytes, in the manner of a card: what several devices do can be tried anywhere. */
+lace_status cpu_device_open_apart(uint64_t memory_bytes, const device_options *o, device **out,
+                                  lace_error *err);
+
 /* Of a CPU's device: its kernels, and how it keeps weights. */
 const kernel_table *cpu_device_kernels(const device *d);
 

@@ -26,6 +26,7 @@ typedef struct cpu_program {
     uint64_t shared_bytes;  /* of all workers together */
     uint64_t sums_bytes;    /* of products with columns, until they are joined */
     uint8_t *memory;        /* values, scratch of each worker, shared, sums, handouts */
+    bool has_room;          /* that is somebody else's */
     uint8_t *shared;        /* [shared_bytes] */
     handout *handouts;      /* [n_steps] one for each phase of a run */
     step_cost *costs;       /* [n_steps] of the last traced run, or NULL */
@@ -254,6 +255,7 @@ static void add_up(cpu_program *cp)
     cp->sums_bytes = round_up(cp->sums_bytes, PAGE_BYTES);
     cp->base.n_bytes = p->value_bytes + (uint64_t)cp->n_workers * cp->scratch_bytes +
                        cp->shared_bytes + cp->sums_bytes + (uint64_t)p->n_steps * sizeof(handout);
+    cp->base.room_bytes = cp->base.n_bytes;
 }
 
 lace_status cpu_program_compile(device *d, const plan *p, const program_options *o, program **out,
@@ -286,12 +288,14 @@ lace_status cpu_program_prepare(program *p, const program_memory *m, lace_error 
     cpu_program *cp = (cpu_program *)p;
     assert(pool_size(m->workers) <= cp->n_workers);
     cp->workers = m->workers;
-    cp->memory = mem_map(p->n_bytes);
+    cp->has_room = m->room != NULL;
+    cp->memory = m->room ? m->room : mem_map(p->n_bytes);
     if (!cp->memory)
         return error_nomem(err, "the plan's values and scratch");
     cp->shared = cp->memory + cp->p->value_bytes + (uint64_t)cp->n_workers * cp->scratch_bytes;
     cp->handouts = (handout *)(cp->shared + cp->shared_bytes + cp->sums_bytes);
-    plan_locate(cp->p, cp->memory, m->pages, m->slots);
+    plan_memory where = program_plan_memory(m, cp->memory);
+    plan_locate(cp->p, &where);
     for (int32_t i = 0; i < cp->p->n_steps; i++)
         if (step_uses_sums(&cp->p->steps[i]))
             cp->p->steps[i].a.matmul.sums = (float *)(cp->shared + cp->shared_bytes);
@@ -302,7 +306,8 @@ lace_status cpu_program_prepare(program *p, const program_memory *m, lace_error 
 void cpu_program_free(program *p)
 {
     cpu_program *cp = (cpu_program *)p;
-    mem_unmap(cp->memory, p->n_bytes);
+    if (!cp->has_room)
+        mem_unmap(cp->memory, p->n_bytes);
     mem_free(cp->costs);
     plan_free(cp->p);
     mem_free(cp);

@@ -56,7 +56,7 @@ static void close(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
 
 lace_status card_queue_open(cuda_device *d, queue **out, lace_error *err)
 {

@@ -194,10 +194,12 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     plan_count_reads(cp->p);
     cp->p->last_fused = GPU_LAST_FUSED_GLU;
     cp->p->kept_phases = GPU_KEPT_PHASES;
+    cp->p->has_copies = true;
     plan_fuse(cp->p);
     plan_place(cp->p, NULL);
     gpu_plan_options options = options_of(cp);
     cp->base.n_bytes = gpu_plan_bytes(cp->p, &options);
+    cp->base.room_bytes = gpu_plan_room_bytes(cp->p, &options);
     *out = &cp->base;
     return LACE_OK;
 }
@@ -209,6 +211,8 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     options.queue = card_queue_stream(m->queue);
     options.kv_data = m->pages;
     options.slots = m->slots;
+    options.border = m->border;
+    options.room = m->room;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
     p->chooses = gpu_plan_chooses(cp->on_card);
     p->queues = p->chooses && cp->p->hidden < 0;

@@ -25,7 +25,7 @@
 
 /* ---- The card and its kernels ---------------------------------------------------------------- */
 
-enum { GPU_MAX_MODULES = 48, GPU_MAX_GROUPS = 4, GPU_MAX_KERNELS = 512 };
+enum { GPU_MAX_MODULES = 48, GPU_MAX_GROUPS = 8, GPU_MAX_KERNELS = 512 };
 
 /* Products end in gates of the kinds up to this one; others are steps of their own. */
 #define GPU_LAST_FUSED_GLU GLU_CLAMPED

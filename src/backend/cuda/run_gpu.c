@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "ops/op_info.h"
 #include "backend/backend.h"
+#include "backend/cuda/card_border.h"
 #include "backend/cuda/handover.h"
 #include "state/states.h"
 #include "backend/cuda/token_player.h"
@@ -54,14 +55,17 @@ struct gpu_plan {
     cuda_queue *queue;
     int32_t n_sequences, pages_per_sequence, n_groups;
 
-    uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
-    uint8_t *scratch; /* these are parts of it */
+    uint8_t *memory;  /* on the card: values, scratch, what steps hand over */
+    bool has_room;    /* that is somebody else's */
+    uint8_t *own;     /* the batch, choices, vectors */
+    uint8_t *scratch; /* of the first */
     uint64_t scratch_bytes;
     gpu_handover handover;
     bool is_exact; /* gpu_job */
     vector *vectors;
     int32_t n_vectors, vectors_capacity;
 
+    card_border border;            /* of a part of a plan */
     gpu_slot slots[PROGRAM_SLOTS]; /* in turn */
     int32_t n_submitted, n_collected;
     int32_t *batch_device; /* as in a slot */
@@ -178,28 +182,35 @@ static uint64_t beside_bytes(const plan *p)
     return aligned(4 * (uint64_t)p->limits.max_tokens * (uint64_t)beside_width(p));
 }
 
-/* Single tokens are recorded, but for plans that end early or read more than tokens. */
+/* Single tokens are recorded, but for plans that end early or read more than tokens, and parts. */
 static bool has_player(const plan *p)
 {
-    return !p->limits.stops_at_hidden && beside_width(p) == 0;
+    return p->logits >= 0 && !p->limits.stops_at_hidden && beside_width(p) == 0 &&
+           !card_border_has(p);
 }
 
-/* Without the player's, which allocates its own. */
+uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o)
+{
+    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p);
+}
+
+/* What stays from run to run, without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) +
-           plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) +
+    return plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) +
            choice_bytes(p, o) + beside_bytes(p);
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return own_bytes(p, o) + (has_player(p) ? token_player_bytes(p, o->g) : 0);
+    return gpu_plan_room_bytes(p, o) + own_bytes(p, o) +
+           (has_player(p) ? token_player_bytes(p, o->g) : 0);
 }
 
 static uint64_t logits_bytes(const plan *p)
 {
-    return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
+    uint64_t width = p->logits >= 0 ? (uint64_t)p->values[p->logits].width : 1;
+    return (uint64_t)p->limits.max_outputs * 4 * width;
 }
 
 static bool is_float(const weight *w)
@@ -256,14 +267,14 @@ static void free_slot(gpu_plan *gp, gpu_slot *s)
     cuda_event_free(s->done);
 }
 
-/* Where everything is, in the memory behind the values. Returns the end. */
+/* Where everything is, behind the values and in the plan's own memory. Returns the end. */
 static uint8_t *place_parts(gpu_plan *gp, const gpu_plan_options *o)
 {
     const plan *p = gp->p;
     uint64_t n_outputs = (uint64_t)p->limits.max_outputs, n_sequences = (uint64_t)o->n_sequences;
     gp->scratch = gp->memory + aligned(p->value_bytes);
     gp->handover.memory = gp->scratch + gp->scratch_bytes;
-    uint8_t *at = gp->handover.memory + handover_bytes(p);
+    uint8_t *at = gp->own;
     gp->batch_device = (int32_t *)at;
     gp->tables_device = gp->batch_device + batch_head(p);
     at += aligned(4 * batch_numbers(p, o));
@@ -316,14 +327,25 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->beside_width = beside_width(p);
     lace_status status;
     uint64_t n = batch_numbers(p, o), head = batch_head(p);
-    TRY_GOTO(status, done, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
+    gp->has_room = o->room != NULL;
+    gp->memory = o->room;
+    if (!gp->has_room)
+        TRY_GOTO(status, done,
+                 cuda_alloc(o->g->device, gpu_plan_room_bytes(p, o), (void **)&gp->memory, err));
+    TRY_GOTO(status, done, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->own, err));
+    gp->border = (card_border){.p = p,
+                               .device = o->g->device,
+                               .queue = o->queue,
+                               .values = gp->memory,
+                               .border = o->border};
+    TRY_GOTO(status, done, card_border_init(&gp->border, err));
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         TRY_GOTO(status, done, create_slot(gp, o, &gp->slots[i], err));
     if (!(gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1))) {
         status = error_nomem(err, "a plan");
         goto done;
     }
-    plan_locate(p, gp->memory, o->kv_data, o->slots);
+    plan_locate(p, &(plan_memory){gp->memory, o->kv_data, o->slots, NULL});
     uint8_t *at = place_parts(gp, o);
     memset(gp->tables_sent, 0xFF, 4 * (size_t)(n - head)); /* none has been sent */
     TRY_GOTO(status, done, cuda_fill(o->queue, gp->batch_device, 0xFF, 4 * n, err));
@@ -345,7 +367,10 @@ void gpu_plan_free(gpu_plan *gp)
     for (int i = 0; i < N_BATCH_LISTS; i++)
         device_list_free(&gp->batches[i].list);
     mem_free(gp->ns);
-    cuda_free(gp->g->device, gp->memory);
+    if (!gp->has_room)
+        cuda_free(gp->g->device, gp->memory);
+    cuda_free(gp->g->device, gp->own);
+    card_border_deinit(&gp->border);
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         free_slot(gp, &gp->slots[i]);
     mem_free_all(gp->tables_sent, gp->vectors, gp);
@@ -549,9 +574,11 @@ gpu_plan_step gpu_plan_step_at(const gpu_plan *gp, int32_t i, const batch *b)
 
 static lace_status copy_logits(gpu_plan *gp, gpu_slot *slot, int32_t n, lace_error *err)
 {
-    int64_t width = gp->p->values[gp->p->logits].width;
     for (int32_t i = 0; i < n; i++)
         slot->words[i] = CHOICE_REFUSED;
+    if (gp->p->logits < 0)
+        return LACE_OK;
+    int64_t width = gp->p->values[gp->p->logits].width;
     if (gp->last_stride == width && n > 0)
         return cuda_copy_from(gp->queue, slot->logits, gp->last_logits,
                               4 * (uint64_t)n * (uint64_t)width, err);
@@ -602,11 +629,11 @@ static lace_status choose_rows(gpu_plan *gp, gpu_slot *slot, const gpu_batch *b,
 static lace_status queue_batch(gpu_plan *gp, const batch *b, const choice_rule *rules,
                                bool is_traced, lace_error *err)
 {
-    const plan_value *v = &gp->p->values[gp->p->logits];
+    const plan_value *v = gp->p->logits >= 0 ? &gp->p->values[gp->p->logits] : NULL;
     gpu_slot *slot = &gp->slots[gp->n_submitted % PROGRAM_SLOTS];
     assert(gp->n_submitted - gp->n_collected < PROGRAM_SLOTS);
-    gp->last_logits = (const float *)(gp->memory + v->offset);
-    gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
+    gp->last_logits = v ? (const float *)(gp->memory + v->offset) : NULL;
+    gp->last_stride = v ? (int64_t)act_row_bytes(v->format, v->width) / 4 : 0;
     bool is_token = gp->player && b->n_tokens == 1;
     gpu_batch sent;
     const gpu_batch *on_card = is_token ? token_player_batch(gp->player) : &sent;
@@ -643,8 +670,11 @@ lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err)
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
                          lace_error *err)
 {
+    TRY(card_border_send(&gp->border, b, err));
     TRY(queue_batch(gp, b, rules, is_traced, err));
-    return gpu_plan_collect(gp, err);
+    TRY(card_border_fetch(&gp->border, b, err));
+    TRY(gpu_plan_collect(gp, err));
+    return card_border_finish(&gp->border, b, err);
 }
 
 /* The one that was collected last. */

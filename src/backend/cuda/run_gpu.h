@@ -22,11 +22,15 @@ typedef struct gpu_plan_options {
     cuda_queue *queue;
     int32_t n_sequences, pages_per_sequence, n_groups;
     uint8_t *const *kv_data; /* [n_groups] on the card */
-    uint8_t *slots;          /* of recurrent state on the card; NULL: there is none */
+    uint8_t *const *slots;   /* [device] of recurrent state on the card; NULL: there is none */
+    uint8_t *border, *room;  /* of a part of a plan: see program_memory */
 } gpu_plan_options;
 
 /* Memory on the card that a plan will take: values, vectors, scratch, batches. */
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o);
+
+/* Of it: what is of no use behind the end of a run, so that plans can share it. */
+uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o);
 
 /* Takes nothing: the plan, the queue and the card must outlive it. */
 lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err);

@@ -12,7 +12,7 @@
 #include "backend/ref/ref_device.h"
 #include "base/mem.h"
 
-enum { LATE_TILE = 8, LATE_STEP = 24, LATE_MOST_GROUPS = 4 };
+enum { LATE_TILE = 8, LATE_STEP = 24, LATE_MOST_GROUPS = 8 };
 
 /* ---- The queue ------------------------------------------------------------------------------- */
 
@@ -115,7 +115,8 @@ static void close_queue(queue *base)
     mem_free(base);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close_queue};
+static const queue_calls calls = {take, give_back, copy,        zero, wait,
+                                  read, write,     close_queue, NULL};
 
 static lace_status open_queue(device *d, queue **out, lace_error *err)
 {
@@ -186,7 +187,7 @@ static lace_status compile(device *d, const plan *from, const program_options *o
     p->base.backend = d->backend;
     p->options = *o;
     p->limits = from->limits;
-    p->n_vocab = (int32_t)from->values[from->logits].width;
+    p->n_vocab = from->logits >= 0 ? (int32_t)from->values[from->logits].width : 0;
     lace_status status = backend_ref.compile(d, from, o, &p->plain, err);
     if (status != LACE_OK) {
         free_program(&p->base);
@@ -194,6 +195,7 @@ static lace_status compile(device *d, const plan *from, const program_options *o
     }
     p->plain->backend = &backend_ref;
     p->base.n_bytes = p->plain->n_bytes;
+    p->base.room_bytes = p->plain->room_bytes;
     p->base.lowered = p->plain->lowered;
     p->p = p->plain->lowered;
     *out = &p->base;
@@ -210,7 +212,7 @@ static bool prepare_slot(late_program *p, late_slot *s)
               (s->tables = mem_calloc(n_tables + 1, sizeof *s->tables)) &&
               (s->rules = mem_calloc(n_out, sizeof *s->rules)) &&
               (s->words = mem_calloc(n_out, sizeof *s->words)) &&
-              (s->logits = mem_calloc(n_out * (size_t)p->n_vocab, sizeof *s->logits)) &&
+              (s->logits = mem_calloc(n_out * (size_t)p->n_vocab + 1, sizeof *s->logits)) &&
               (s->hidden = mem_calloc(plan_hidden_floats(p->p) + 1, sizeof *s->hidden));
     for (int32_t g = 0; ok && g < p->options.n_groups; g++)
         ok = (s->pages[g] = mem_calloc(n, sizeof *s->pages[g])) != NULL;
@@ -224,15 +226,15 @@ static lace_status prepare(program *base, const program_memory *m, lace_error *e
     p->queue = (late_queue *)m->queue;
     bool ok = (p->last_tokens = mem_calloc(n, sizeof *p->last_tokens)) &&
               (p->randoms = mem_calloc(n, sizeof *p->randoms)) &&
-              (p->list = mem_calloc((size_t)p->n_vocab, sizeof *p->list));
+              (p->list = mem_calloc((size_t)p->n_vocab + 1, sizeof *p->list));
     for (int i = 0; ok && i < PROGRAM_SLOTS; i++)
         ok = prepare_slot(p, &p->slots[i]);
     if (!ok)
         return error_nomem(err, "a program");
     TRY(program_prepare(p->plain, m, err));
     base->values = p->plain->values;
-    base->chooses = true;
-    base->queues = p->p->hidden < 0;
+    base->chooses = p->n_vocab > 0;
+    base->queues = base->chooses && p->p->hidden < 0;
     return LACE_OK;
 }
 
@@ -352,13 +354,13 @@ static lace_status collect(program *base, lace_error *err)
     return p->queue->status;
 }
 
-/* With a trace, of an encoder, or of a layer that predicts: at once, by the reference. */
+/* With a trace, of an encoder, of a layer that predicts, or of a part: at once, by the reference. */
 static lace_status run(program *base, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
     late_program *p = (late_program *)base;
     TRY(queue_wait(&p->queue->base, err));
-    if (!is_traced && !b->embeddings && !b->seen && !b->axes) {
+    if (p->n_vocab > 0 && !is_traced && !b->embeddings && !b->seen && !b->axes) {
         TRY(submit(base, b, rules, err));
         return collect(base, err);
     }
@@ -366,7 +368,7 @@ static lace_status run(program *base, const batch *b, const choice_rule *rules, 
     p->n_collected++;
     TRY(program_run(p->plain, b, NULL, is_traced, err));
     keep_hidden(s, b);
-    for (int32_t i = 0; i < b->n_outputs; i++) {
+    for (int32_t i = 0; p->n_vocab > 0 && i < b->n_outputs; i++) {
         s->words[i] = CHOICE_REFUSED;
         memcpy(s->logits + (size_t)i * (size_t)p->n_vocab, program_logits(p->plain, i),
                (size_t)p->n_vocab * sizeof *s->logits);

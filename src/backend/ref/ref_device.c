@@ -17,6 +17,7 @@ typedef struct ref_program {
     plan *p;
     uint64_t scratch_bytes;
     uint8_t *memory;  /* values, then scratch */
+    bool has_room;    /* that is somebody else's */
     step_cost *costs; /* [n_steps] of the last run */
 } ref_program;
 
@@ -70,7 +71,8 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
 static void free_program(program *p)
 {
     ref_program *rp = (ref_program *)p;
-    mem_unmap(rp->memory, p->n_bytes);
+    if (!rp->has_room)
+        mem_unmap(rp->memory, p->n_bytes);
     mem_free(rp->costs);
     plan_free(rp->p);
     mem_free(rp);
@@ -98,7 +100,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     for (int32_t i = 0; i < p->n_steps; i++)
         if (step_has_experts(&p->steps[i]))
             rp->p->steps[i].a.moe.glu_row = glu_row_ref;
-    rp->base.n_bytes = rp->p->value_bytes + rp->scratch_bytes;
+    rp->base.n_bytes = rp->base.room_bytes = rp->p->value_bytes + rp->scratch_bytes;
     rp->base.lowered = rp->p;
     *out = &rp->base;
     return LACE_OK;
@@ -107,10 +109,12 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
 static lace_status prepare(program *p, const program_memory *m, lace_error *err)
 {
     ref_program *rp = (ref_program *)p;
-    rp->memory = mem_map(p->n_bytes);
+    rp->has_room = m->room != NULL;
+    rp->memory = m->room ? m->room : mem_map(p->n_bytes);
     if (!rp->memory)
         return error_nomem(err, "the plan's values");
-    plan_locate(rp->p, rp->memory, m->pages, m->slots);
+    plan_memory where = program_plan_memory(m, rp->memory);
+    plan_locate(rp->p, &where);
     p->values = rp->memory;
     return LACE_OK;
 }

@@ -81,7 +81,7 @@ static void close(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
 
 lace_status vulkan_open_queue(vulkan *v, queue **out, lace_error *err)
 {

@@ -232,9 +232,8 @@ const step *record_norm_behind(const recorder *r, const operand *out, int64_t n_
         step_threshold(norm, &b) != 0 || norm->is_output != r->s->is_output ||
         norm->row_factor != r->s->row_factor)
         return NULL;
-    for (int i = 0; i < 2; i++)
-        if (r->given[i] >= 0 && r->given[i] == norm->out[0].root)
-            return NULL;
+    if (record_is_given(r, norm->out[0].root))
+        return NULL;
     row_form form = form_behind(r, norm, n_rows);
     bool fits = form == FORM_PLANES   ? out->width % TILE_COLS == 0
                 : form == FORM_FLOATS ? out->width % 64 == 0

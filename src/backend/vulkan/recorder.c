@@ -471,11 +471,16 @@ static bool has_named_all(const recorder *r, int32_t k)
     return true;
 }
 
+bool record_is_given(const recorder *r, int32_t root)
+{
+    bool leaves = r->values && root >= 0 && r->values[root].leaves;
+    return leaves || (root >= 0 && (r->given[0] == root || r->given[1] == root));
+}
+
 bool record_is_read_behind(const recorder *r, int32_t n, const operand *o)
 {
-    for (int i = 0; i < 2; i++)
-        if (r->given[i] >= 0 && r->given[i] == o->root)
-            return true;
+    if (record_is_given(r, o->root))
+        return true;
     for (int32_t k = n; k < r->n_left; k++) {
         const step *s = r->s + k;
         for (int i = 0; i < STEP_MAX_IN; i++)

@@ -16,7 +16,7 @@
 #include "ops/op_info.h"
 #include "plan/plan.h"
 
-enum { RECORD_MAX_GROUPS = 4 }; /* of page tables */
+enum { RECORD_MAX_GROUPS = 8 }; /* of page tables */
 
 /* A batch on the device: addresses of [n_tokens] numbers each, and how many there are. */
 typedef struct vulkan_batch {
@@ -93,8 +93,9 @@ typedef struct recorder {
     } held[RECORD_MOST_HELD];
     int n_held;
 
-    uint64_t counts;  /* RECORD_COUNTS_BYTES of zeros, which launches leave as zeros; 0: none */
-    int32_t given[2]; /* values that steps do not read, but others; -1: none */
+    uint64_t counts; /* RECORD_COUNTS_BYTES of zeros, which launches leave as zeros; 0: none */
+    const plan_value *values; /* of the plan */
+    int32_t given[2];         /* values that the host reads; -1: none */
 
     /* Not NULL: each launch ends before the next begins, and is written down here. */
     record_trace *trace; /* [most_traced] */
@@ -151,6 +152,9 @@ void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes);
 
 /* An operand that is not touched: it is only between steps that one launch computes. What was formed of it is no more. */
 void record_skips(recorder *r, const operand *o, int64_t n_rows);
+
+/* Whether others than steps read a value: the host, or another part of the plan. */
+bool record_is_given(const recorder *r, int32_t root);
 
 /* Whether a step behind the first n reads a value's memory, or changes it, or others read it. */
 bool record_is_read_behind(const recorder *r, int32_t n, const operand *o);

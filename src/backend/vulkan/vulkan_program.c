@@ -72,6 +72,7 @@ typedef struct vulkan_program {
     transfer_place places[PROGRAM_SLOTS]; /* of batches, in turn */
     int32_t n_submitted, n_collected;
     given hidden;
+    uint8_t *border; /* of a part of a plan: where values enter and leave; else NULL */
     ahead_queue ahead;
 
     recorded lists[N_RECORDED];
@@ -117,7 +118,7 @@ static transfer_options transfer_options_of(const plan *p, const program_options
 {
     return (transfer_options){.max_tokens = p->limits.max_tokens,
                               .max_outputs = p->limits.max_outputs,
-                              .n_vocab = (int32_t)p->values[p->logits].width,
+                              .n_vocab = p->logits < 0 ? 1 : (int32_t)p->values[p->logits].width,
                               .n_sequences = o->n_sequences,
                               .pages_per_sequence = o->pages_per_sequence,
                               .n_groups = o->n_groups,
@@ -167,6 +168,7 @@ lace_status vulkan_program_compile(device *d, vulkan *v, const plan *p, const pr
     vp->p->last_fused = GLU_COUNT - 1;
     plan_fuse(vp->p);
     record_keep_keys(vp->p);
+    vp->p->has_copies = true;
     plan_place(vp->p, NULL);
     transfer_options t = transfer_options_of(vp->p, o);
     vp->base.n_bytes = memory_bytes(vp->p) + transfer_bytes(&t) + N_RECORDED * params_bytes(vp->p);
@@ -229,7 +231,7 @@ static lace_status locate_given(vulkan_program *vp, int32_t value, given *out, l
 static bool can_choose(const vulkan_program *vp)
 {
     const plan *p = vp->p;
-    return !p->limits.stops_at_hidden && beside_width(p) == 0 &&
+    return p->logits >= 0 && !p->limits.stops_at_hidden && beside_width(p) == 0 &&
            vulkan_features(vp->v)->max_threads >= CHOOSE_THREADS;
 }
 
@@ -241,12 +243,18 @@ lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_err
     const plan_limits *l = &vp->p->limits;
     vp->q = vulkan_queue_of(m->queue);
     TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, memory_bytes(vp->p), &vp->memory, NULL, err));
-    plan_locate(vp->p, (uint8_t *)(uintptr_t)vp->memory, m->pages, m->slots);
+    plan_memory where = program_plan_memory(m, (uint8_t *)(uintptr_t)vp->memory);
+    plan_locate(vp->p, &where);
+    vp->border = m->border;
     vp->scratch = vp->memory + aligned(vp->p->value_bytes);
     transfer_options t = transfer_options_of(vp->p, &vp->options);
     t.queue = vp->q;
-    t.logits = vp->memory + vp->p->values[vp->p->logits].offset;
-    t.logits_stride = (uint32_t)(plan_operand(vp->p, vp->p->logits).stride / 4);
+    t.logits = vp->memory;
+    t.logits_stride = 1;
+    if (vp->p->logits >= 0) { /* a part has none */
+        t.logits += vp->p->values[vp->p->logits].offset;
+        t.logits_stride = (uint32_t)(plan_operand(vp->p, vp->p->logits).stride / 4);
+    }
     TRY(transfer_open(&vp->transfer, &t, err));
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         TRY(transfer_place_open(&vp->transfer, &vp->places[i], l->max_tokens, l->max_outputs, true,
@@ -347,7 +355,8 @@ static lace_status record_list(vulkan_program *vp, const transfer_place *p, bool
                   .form_bytes = most_bytes(vp->p, record_form_bytes),
                   .params_bytes = params_bytes(vp->p),
                   .counts = vp->counts,
-                  .given = {plan_operand(vp->p, vp->p->logits).root,
+                  .values = vp->p->values,
+                  .given = {vp->p->logits < 0 ? -1 : plan_operand(vp->p, vp->p->logits).root,
                             vp->p->hidden < 0 ? -1 : plan_operand(vp->p, vp->p->hidden).root},
                   .trace = is_traced ? vp->trace : NULL,
                   .most_traced = is_traced ? most_launches(vp->p) : 0};
@@ -483,18 +492,33 @@ static lace_status run_traced(vulkan_program *vp, transfer_place *p, lace_error 
     return status;
 }
 
+/* What enters a part, or what leaves it, between the border and the memory of values. */
+static lace_status cross(vulkan_program *vp, const batch *b, bool enters, lace_error *err)
+{
+    for (int32_t i = 0; vp->border && i < vp->p->n_values; i++) {
+        const plan_value *v = &vp->p->values[i];
+        uint64_t at = vp->memory + v->offset, n = plan_batch_bytes(v, b);
+        if (enters && v->enters && n > 0)
+            TRY(vulkan_write(vp->q, at, vp->border + v->border, n, err));
+        if (!enters && v->leaves && n > 0)
+            TRY(vulkan_read(vp->q, vp->border + v->border, at, n, err));
+    }
+    return LACE_OK;
+}
+
 lace_status vulkan_program_run(program *base, const batch *b, const choice_rule *rules,
                                bool is_traced, lace_error *err)
 {
     vulkan_program *vp = (vulkan_program *)base;
     assert(vp->n_submitted == vp->n_collected);
     transfer_place *p = place_at(vp, vp->n_submitted);
+    TRY(cross(vp, b, true, err));
     TRY(put(vp, p, b, rules, err));
     lace_status status = is_traced ? run_traced(vp, p, err) : launch(vp, p, err);
     if (status == LACE_OK)
         status = transfer_read(&vp->transfer, p, err);
     vp->n_collected = ++vp->n_submitted;
-    return status;
+    return status == LACE_OK ? cross(vp, b, false, err) : status;
 }
 
 /* ---- Ahead ----------------------------------------------------------------------------------- */

@@ -1,0 +1,81 @@
+/* The forms of a model on this machine, measured. */
+#include <string.h>
+
+#include "backend/mixed.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "engine/placed.h"
+#include "runner/measure.h"
+
+enum { USUAL_TOKENS = 4096 };
+
+static lace_status measure(model *m, const device_options *o, int32_t n_threads, int32_t n_tokens,
+                           place_survey *s, lace_error *err)
+{
+    model_speeds *speeds = mem_calloc(1, sizeof *speeds);
+    pool *workers = NULL;
+    device *card = NULL;
+    device_info info = {0};
+    lace_status status =
+        speeds ? pool_create(n_threads, &workers, err) : error_nomem(err, "a measurement");
+    if (status == LACE_OK)
+        status = measure_types(m, "cpu", o, workers, speeds->of[ON_HOST], err);
+    if (status == LACE_OK)
+        status = measure_types(m, s->card, o, workers, speeds->of[ON_CARD], err);
+    if (status == LACE_OK)
+        status = measure_link(s->card, o, &s->facts.link_bytes_s, &s->facts.switch_s, err);
+    if (status == LACE_OK)
+        status = device_open(s->card, o, &card, err);
+    if (status == LACE_OK)
+        status = device_describe(card, &info, err);
+    if (status == LACE_OK)
+        status = model_weigh(m, card, speeds, n_tokens, &s->facts, err);
+    s->facts.card_free =
+        info.free_bytes > info.loading_bytes ? info.free_bytes - info.loading_bytes : 0;
+    device_close(card);
+    pool_free(workers);
+    mem_free(speeds);
+    return status;
+}
+
+lace_status place_survey_make(lace_model *lm, const char *card, place_goal goal, int32_t n_tokens,
+                              int32_t n_threads, place_survey *out, lace_error *err)
+{
+    device_options o = {.level = cpu_level_detect()};
+    bool has_all;
+    memset(out, 0, sizeof *out);
+    if (card && strlen(card) < sizeof out->card)
+        memcpy(out->card, card, strlen(card) + 1);
+    else if (card || !device_find_card(&o, out->card, &has_all))
+        return error_set(err, LACE_E_DEVICE,
+                         "there is no card here; --device NAME names one, --what-if computes for "
+                         "machines that are not here");
+    out->facts.n_prompt = 512;
+    out->facts.n_write = 128;
+    TRY(measure(lm->m, &o, n_threads ? n_threads : cpu_count(), n_tokens ? n_tokens : USUAL_TOKENS,
+                out, err));
+    place_forms_find(&out->facts, goal, &out->forms);
+    TRY(placement_init(&out->where, out->card, out->facts.n_layers, err));
+    place_form_apply(&out->forms.forms[out->forms.chosen], &out->where);
+    return LACE_OK;
+}
+
+void place_describe_model(const lace_model *lm, what_if_model *out)
+{
+    const model *m = lm->m;
+    const model_config *c = &m->config;
+    double used = c->n_experts > 0 ? (double)c->n_experts_used / c->n_experts : 1;
+    *out =
+        (what_if_model){.n_layers = c->n_layers,
+                        .n_embd = c->n_embd,
+                        .n_heads_values = (double)c->n_heads * c->head_dim,
+                        .n_ff_values = c->n_experts > 0 ? (double)c->n_ff_expert * c->n_experts_used
+                                                        : (double)c->n_ff};
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        const model_matrix *matrix = &m->matrices[i];
+        bool is_expert = matrix->source->shape.n_dims == 3;
+        if (!matrix->rows.is_table)
+            out->token_bytes += (double)matrix->rows.n_bytes * (is_expert ? used : 1);
+    }
+}

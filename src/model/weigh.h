@@ -1,0 +1,28 @@
+/* What the parts of a model weigh on a host and on a card, and the time that they take there. */
+#ifndef LACE_MODEL_WEIGH_H
+#define LACE_MODEL_WEIGH_H
+
+#include "model/model.h"
+#include "place/forms.h"
+
+/* How fast a place computes with matrices of a type. */
+typedef struct type_speed {
+    double bytes_s;    /* read for one token */
+    double products_s; /* with the tokens of a prompt */
+} type_speed;
+
+typedef struct model_speeds {
+    type_speed of[N_PLACES][DTYPE_COUNT];
+} model_speeds;
+
+/* Speeds that are the same for all types. */
+model_speeds model_speeds_alike(const type_speed *host, const type_speed *card);
+
+/*
+ * The layers, the output and what stays on the host. Nothing is loaded; `card` counts what is placed on
+ * it. Room is left for the states of n_tokens.
+ */
+lace_status model_weigh(model *m, device *card, const model_speeds *speeds, int32_t n_tokens,
+                        place_facts *out, lace_error *err);
+
+#endif

@@ -1,0 +1,195 @@
+/* Devices timed with a model's own matrices. */
+#include "runner/measure.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum { MOST_MATRICES = 16, MANY_ROWS = 64, MOST_BYTES = 64 << 20, RUNS = 5 };
+
+/* Matrices of one type on a device, and a program that multiplies with each of them. */
+typedef struct bench_set {
+    device *d;
+    queue *q;
+    program *program;
+    weight table, matrices[MOST_MATRICES];
+    const model_matrix *sources[MOST_MATRICES];
+    int n;
+    float *zeros; /* the row that is multiplied with */
+    uint64_t bytes, products;
+} bench_set;
+
+static void choose_matrices(const model *m, dtype type, bench_set *s)
+{
+    for (int32_t i = 0; i < m->n_matrices && s->n < MOST_MATRICES; i++) {
+        const model_matrix *matrix = &m->matrices[i];
+        bool is_fit = matrix->rows.type == type && !matrix->rows.is_table &&
+                      (s->n == 0 || matrix->rows.n_cols == s->sources[0]->rows.n_cols) &&
+                      (s->n == 0 || s->bytes + matrix->rows.n_bytes <= MOST_BYTES);
+        if (!is_fit)
+            continue;
+        s->bytes += matrix->rows.n_bytes;
+        s->products += (uint64_t)(matrix->rows.n_rows * matrix->rows.n_cols);
+        s->sources[s->n++] = matrix;
+    }
+}
+
+static lace_status load_set(const model *m, bench_set *s, pool *workers, lace_error *err)
+{
+    int64_t n_cols = s->sources[0]->rows.n_cols;
+    s->zeros = mem_calloc((size_t)n_cols, sizeof *s->zeros);
+    if (!s->zeros)
+        return error_nomem(err, "a measurement");
+    weight_rows table = {.type = DTYPE_F32,
+                         .kept = DTYPE_F32,
+                         .blocks = (const uint8_t *)s->zeros,
+                         .n_rows = 1,
+                         .n_cols = n_cols,
+                         .n_bytes = 4 * (uint64_t)n_cols,
+                         .is_table = true};
+    weight_rows rows[MOST_MATRICES];
+    TRY(device_place(s->d, &table, &s->table, err));
+    for (int i = 0; i < s->n; i++) {
+        rows[i] = s->sources[i]->rows;
+        rows[i].kept = device_kept_as(s->d, rows[i].type, rows[i].blocks, rows[i].n_rows, n_cols);
+        TRY(device_place(s->d, &rows[i], &s->matrices[i], err));
+    }
+    TRY(device_begin_load(s->d, err));
+    lace_status status = device_load(s->d, &table, &s->table, workers, err);
+    for (int i = 0; i < s->n && status == LACE_OK; i++) {
+        status = weights_prepare(m->files, s->sources[i]->source, err);
+        if (status == LACE_OK)
+            status = device_load(s->d, &rows[i], &s->matrices[i], workers, err);
+    }
+    lace_status ended = device_end_load(s->d, status == LACE_OK ? err : NULL);
+    return status == LACE_OK ? ended : status;
+}
+
+static lace_status make_program(bench_set *s, pool *workers, lace_error *err)
+{
+    plan_limits limits = {.max_tokens = MANY_ROWS,
+                          .max_outputs = 1,
+                          .n_context = MANY_ROWS,
+                          .n_workers = pool_size(workers)};
+    program_options options = {.n_sequences = 1, .pages_per_sequence = 1};
+    plan *p;
+    TRY(plan_create(&limits, &p, err));
+    value x = plan_embed(p, &s->table, 1), y = -1;
+    for (int i = 0; i < s->n; i++)
+        y = plan_linear(p, x, &s->matrices[i], NULL, 1);
+    if (p->status == LACE_OK)
+        plan_result(p, plan_gather(p, y));
+    lace_status status = plan_check(p, err);
+    if (status == LACE_OK)
+        status = device_compile(s->d, p, &options, &s->program, err);
+    plan_free(p);
+    TRY(status);
+    TRY(device_open_queue(s->d, &s->q, err));
+    program_memory memory = {.queue = s->q, .workers = workers};
+    return program_prepare(s->program, &memory, err);
+}
+
+/* The shortest of some runs of n rows, in seconds. */
+static lace_status time_rows(bench_set *s, int32_t n, double *out, lace_error *err)
+{
+    int32_t tokens[MANY_ROWS] = {0}, positions[MANY_ROWS] = {0}, last = n - 1;
+    batch b = {.n_tokens = n,
+               .n_outputs = 1,
+               .tokens = tokens,
+               .positions = positions,
+               .sequences = tokens,
+               .slots = tokens,
+               .outputs = &last};
+    *out = 0;
+    for (int i = 0; i < RUNS; i++) {
+        uint64_t begin = clock_ns();
+        TRY(program_run(s->program, &b, NULL, false, err));
+        double took = 1e-9 * (double)(clock_ns() - begin);
+        *out = i == 0 || took < *out ? took : *out;
+    }
+    return LACE_OK;
+}
+
+static lace_status time_set(const model *m, bench_set *s, pool *workers, type_speed *out,
+                            lace_error *err)
+{
+    double one, many;
+    TRY(load_set(m, s, workers, err));
+    TRY(make_program(s, workers, err));
+    TRY(time_rows(s, 1, &one, err));
+    TRY(time_rows(s, MANY_ROWS, &many, err));
+    *out = (type_speed){.bytes_s = (double)s->bytes / one,
+                        .products_s = MANY_ROWS * (double)s->products / many};
+    return LACE_OK;
+}
+
+static lace_status time_type(const model *m, const char *device_name, const device_options *o,
+                             pool *workers, dtype type, type_speed *out, lace_error *err)
+{
+    bench_set s = {0};
+    choose_matrices(m, type, &s);
+    if (s.n == 0)
+        return LACE_OK;
+    TRY(device_open(device_name, o, &s.d, err));
+    lace_status status = time_set(m, &s, workers, out, err);
+    program_free(s.program);
+    queue_close(s.q);
+    device_close(s.d);
+    mem_free(s.zeros);
+    return status;
+}
+
+lace_status measure_types(const model *m, const char *device_name, const device_options *o,
+                          pool *workers, type_speed out[DTYPE_COUNT], lace_error *err)
+{
+    memset(out, 0, DTYPE_COUNT * sizeof *out);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        TRY(time_type(m, device_name, o, workers, (dtype)t, &out[t], err));
+    return LACE_OK;
+}
+
+/* The time to bring n bytes to the device and back, the shortest of some. */
+static lace_status time_copies(queue *q, uint8_t *there, uint8_t *here, uint64_t n, double *out,
+                               lace_error *err)
+{
+    *out = 0;
+    for (int i = 0; i < RUNS; i++) {
+        uint64_t begin = clock_ns();
+        TRY(queue_write(q, there, here, n, err));
+        TRY(queue_read(q, here, there, n, err));
+        double took = 1e-9 * (double)(clock_ns() - begin);
+        *out = i == 0 || took < *out ? took : *out;
+    }
+    return LACE_OK;
+}
+
+lace_status measure_link(const char *device_name, const device_options *o, double *bytes_s,
+                         double *switch_s, lace_error *err)
+{
+    enum { LARGE = 4 << 20, SMALL = 64 };
+    device *d;
+    queue *q = NULL;
+    uint8_t *there = NULL, *here = mem_calloc(LARGE, 1);
+    double large = 0, small = 0;
+    lace_status status = here ? device_open(device_name, o, &d, err) : error_nomem(err, "a copy");
+    if (status != LACE_OK) {
+        mem_free(here);
+        return status;
+    }
+    status = device_open_queue(d, &q, err);
+    if (status == LACE_OK)
+        status = queue_take(q, LARGE, &there, err);
+    if (status == LACE_OK)
+        status = time_copies(q, there, here, SMALL, &small, err);
+    if (status == LACE_OK)
+        status = time_copies(q, there, here, LARGE, &large, err);
+    *switch_s = small / 2;
+    *bytes_s = large > small ? 2.0 * LARGE / (large - small) : 0;
+    if (q)
+        queue_give_back(q, there, LARGE);
+    queue_close(q);
+    device_close(d);
+    mem_free(here);
+    return status;
+}

@@ -1,0 +1,211 @@
+/* Where models lie: rules that users write, forms and which one is chosen, placements in files. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "data.h"
+#include "lace.h"
+#include "place/forms.h"
+#include "place/place_file.h"
+#include "place/rules.h"
+#include "tap.h"
+
+static void rules_are_read(void)
+{
+    place_rules r;
+    CHECK(place_rules_parse("cuda", &r, NULL) == LACE_OK && place_rules_are_plain(&r));
+    CHECK(place_rules_parse("auto;tokens=99", &r, NULL) == LACE_OK && place_rules_are_plain(&r));
+    CHECK(r.n_tokens == 99);
+    CHECK(place_rules_parse("cuda;layers=3;host-experts=all", &r, NULL) == LACE_OK);
+    CHECK(!place_rules_are_plain(&r) && r.layers == 3 && r.host_experts == PLACE_ALL);
+    CHECK(place_rules_parse("a,b;split=3,1", &r, NULL) == LACE_OK && r.n_shares == 2);
+    CHECK(place_rules_parse("place=x/y.json", &r, NULL) == LACE_OK && !strcmp(r.file, "x/y.json"));
+}
+
+static void wrong_rules_are_named(void)
+{
+    static const char *const wrong[] = {"",
+                                        ";layers=1",
+                                        "a;",
+                                        "a;layers=",
+                                        "a;layers",
+                                        "a;layers=-1",
+                                        "a;layers=x",
+                                        "a;split=",
+                                        "a;split=1,",
+                                        "a;split=x",
+                                        "a;what=1",
+                                        "a;tokens=all",
+                                        "a;layers=99999999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        place_rules r;
+        lace_error err = {0};
+        if (!CHECK(place_rules_parse(wrong[i], &r, &err) == LACE_E_ARG && err.text[0]))
+            tap_note("%s", wrong[i]);
+    }
+    place_rules r;
+    placement p;
+    CHECK(place_rules_parse("a,b;split=1", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_E_ARG);
+    CHECK(place_rules_parse("a,b;split=0,0", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_E_ARG);
+    CHECK(place_rules_parse("a,,b", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_E_ARG);
+}
+
+static void layers_go_where_rules_say(void)
+{
+    place_rules r;
+    placement p;
+    CHECK(place_rules_parse("a;layers=3;host-experts=6", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_OK && p.n_devices == 2);
+    CHECK(p.layers[4] == 0 && p.layers[5] == 1 && p.layers[7] == 1 && p.output == 0);
+    CHECK(p.experts[5] == 0 && p.experts[6] == 1);
+    CHECK(placement_uses_cards(&p) && placement_uses_host(&p));
+    CHECK(place_rules_parse("a,b;split=3,1", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_OK && p.n_devices == 3 && p.output == 2);
+    CHECK(p.layers[0] == 1 && p.layers[5] == 1 && p.layers[6] == 2 && !placement_uses_host(&p));
+    CHECK(place_rules_parse("a;layers=0", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_OK && !placement_uses_cards(&p));
+}
+
+/* A model of 10 layers: 1 MB and, of a mixture, 9 MB of experts of which a token uses a ninth. */
+static place_facts *made_facts(bool is_mixture, uint64_t card_mb)
+{
+    const uint64_t mb = 1000000;
+    const double speed[] = {10e9, 100e9};
+    place_facts *f = calloc(1, sizeof *f);
+    f->n_layers = 10;
+    f->card_free = card_mb * mb;
+    f->switch_s = 10e-6;
+    f->link_bytes_s = 10e9;
+    f->border_bytes = 4096;
+    f->n_prompt = 512;
+    f->n_write = 128;
+    for (int at = 0; at < N_PLACES; at++) {
+        for (int i = 0; i < 10; i++) {
+            place_layer *l = &f->layers[i];
+            l->state_bytes = mb;
+            uint64_t rest = is_mixture ? mb : 10 * mb, experts = is_mixture ? 9 * mb : 0;
+            l->rest.bytes[at] = rest;
+            l->rest.token_s[at] = l->rest.prompt_s[at] = (double)rest / speed[at];
+            l->experts.bytes[at] = experts;
+            l->experts.token_s[at] = l->experts.prompt_s[at] = (double)experts / 9 / speed[at];
+        }
+        f->output.bytes[at] = 2 * mb;
+        f->output.token_s[at] = f->output.prompt_s[at] = 2 * (double)mb / speed[at];
+    }
+    return f;
+}
+
+static place_form chosen(bool is_mixture, uint64_t card_mb)
+{
+    place_forms forms;
+    place_facts *f = made_facts(is_mixture, card_mb);
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    place_form form = forms.forms[forms.chosen];
+    CHECK(form.card_bytes <= f->card_free);
+    for (int32_t i = 0; i < forms.n_forms; i++)
+        CHECK(!forms.forms[i].fits || forms.forms[i].task_s >= form.task_s);
+    free(f);
+    return form;
+}
+
+static void the_fastest_form_that_fits_is_chosen(void)
+{
+    place_form form = chosen(false, 1000);
+    CHECK(form.layers_on_card == 10 && form.has_output_on_card && form.host_experts == 0);
+    form = chosen(false, 60); /* 11 MB a layer with its states, 2 the output */
+    CHECK(form.layers_on_card == 5 && form.card_bytes >= 55 * 1000000);
+    form = chosen(false, 0);
+    CHECK(form.layers_on_card == 0 && !form.has_output_on_card);
+    form = chosen(true, 60); /* 22 MB without experts: those of 4 layers fit */
+    CHECK(form.layers_on_card == 10 && form.host_experts == 6 && form.has_output_on_card);
+    form = chosen(true, 25);
+    CHECK(form.layers_on_card == 10 && form.host_experts == 10);
+}
+
+static void switches_are_priced(void)
+{
+    place_forms forms;
+    place_facts *f = made_facts(true, 25);
+    f->switch_s = 1; /* whatever the card saves, it is not worth that */
+    f->n_prompt = 0;
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    CHECK(forms.chosen == 0);
+    f->n_prompt = 512;
+    place_forms_find(f, PLACE_THROUGHPUT, &forms); /* of batches a switch is nothing */
+    CHECK(forms.chosen != 0);
+    free(f);
+}
+
+static void placements_survive_files(void)
+{
+    place_rules r;
+    placement p, read;
+    buf json;
+    buf_init(&json, 1 << 20);
+    CHECK(place_rules_parse("cuda:0,cpu:8M;split=1,1;host-experts=2", &r, NULL) == LACE_OK);
+    CHECK(place_rules_apply(&r, 7, &p, NULL) == LACE_OK);
+    CHECK(placement_write(&p, &json) == LACE_OK);
+    CHECK(placement_read((span){(const uint8_t *)json.data, json.size}, &read, NULL) == LACE_OK);
+    CHECK(memcmp(&p, &read, sizeof p) == 0);
+    buf_deinit(&json);
+}
+
+static void wrong_files_are_refused(void)
+{
+    static const char *const wrong[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"lace_place\":2}",
+        "{\"lace_place\":1,\"devices\":[],\"layers\":[0],\"experts\":[0],\"output\":0}",
+        "{\"lace_place\":1,\"devices\":[\"a;b\"],\"layers\":[0],\"experts\":[0],\"output\":0}",
+        "{\"lace_place\":1,\"devices\":[\"cpu\"],\"layers\":[1],\"experts\":[0],\"output\":0}",
+        "{\"lace_place\":1,\"devices\":[\"cpu\"],\"layers\":[0],\"experts\":[0,0],\"output\":0}",
+        "{\"lace_place\":1,\"devices\":[\"cpu\"],\"layers\":[0],\"experts\":[0],\"output\":-1}",
+        "{\"lace_place\":1,\"devices\":[\"cpu\"],\"layers\":[],\"experts\":[],\"output\":0}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        placement p;
+        lace_error err = {0};
+        span bytes = {(const uint8_t *)wrong[i], strlen(wrong[i])};
+        if (!CHECK(placement_read(bytes, &p, &err) != LACE_OK && err.text[0]))
+            tap_note("%s", wrong[i]);
+    }
+}
+
+/* What a model on two devices is said to need is within what the small one has, or it is refused. */
+static void a_small_device_is_kept_to(void)
+{
+    lace_model_options o = lace_model_options_default();
+    lace_session_options so = lace_session_options_default();
+    lace_model *m = NULL;
+    lace_session *s = NULL;
+    lace_error err = {0};
+    o.device = "cpu:4M;layers=8";
+    so.n_context = 512;
+    CHECK(lace_model_open("models/default.gguf", &o, &m, &err) == LACE_OK);
+    CHECK(m && lace_session_create(m, &so, &s, &err) == LACE_E_MEMORY);
+    CHECK(strstr(err.text, "on cpu:4M") && strstr(err.text, "--gpu-layers"));
+    lace_model_close(m);
+    o.device = "cpu:60M;layers=8";
+    CHECK(lace_model_open("models/default.gguf", &o, &m, &err) == LACE_OK);
+    CHECK(m && lace_session_create(m, &so, &s, &err) == LACE_OK);
+    lace_session_free(s);
+    lace_model_close(m);
+}
+
+int main(void)
+{
+    CASE(rules_are_read);
+    CASE(wrong_rules_are_named);
+    CASE(layers_go_where_rules_say);
+    CASE(the_fastest_form_that_fits_is_chosen);
+    CASE(switches_are_priced);
+    CASE(placements_survive_files);
+    CASE(wrong_files_are_refused);
+    CASE(a_small_device_is_kept_to);
+    return tap_end();
+}
