@@ -21,6 +21,7 @@
 #   make wheel      build/wheel/lace-*.whl, which carries the library
 #   make deb        build/deb/*.deb (debhelper)
 #   make dist       build/lace-VERSION.tar.gz, the source
+#   make windows    build/windows/lace.exe with mingw-w64; its libraries by scripts/build-libraries.sh
 #   make abi        compare lace.h as it is with packaging/liblace.abi (abigail-tools)
 #
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
@@ -34,7 +35,9 @@ OPT     ?= -O3 -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
 WERROR  ?=
 SAN     ?=
-ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+ARCH    := $(firstword $(subst -, ,$(MACHINE)))
+WINDOWS := $(findstring mingw,$(MACHINE))
 
 # Libraries of others: those of the library, and those of the program alone.
 LIB_PKG  := libpcre2-8 libutf8proc jansson libcrypto
@@ -45,7 +48,12 @@ ifeq ($(origin IMAGES),undefined)
 IMAGES := $(shell pkg-config --exists $(IMAGE_PKG) 2>/dev/null && echo yes)
 endif
 LIB_PKG  += $(if $(IMAGES),$(IMAGE_PKG))
-LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl libedit
+# Lines that are typed are edited with libedit. EDIT= (nothing) leaves it out on purpose.
+ifeq ($(origin EDIT),undefined)
+EDIT := $(if $(WINDOWS),,yes)
+endif
+LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl $(if $(EDIT),libedit)
+EDIT_LEFT_OUT := $(if $(EDIT),%/chat_editor_absent.c,%/chat_editor.c)
 # The same objects make the program, the archive and the shared library. Only the names of lace.h are
 # seen outside of it, and no program takes their place inside: that is as fast as code that stays put.
 SHARABLE := -fPIC -fvisibility=hidden -fno-semantic-interposition
@@ -54,6 +62,21 @@ CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
 LDLIBS   = $(LIBS) -lm -lpthread -ldl
 LDFLAGS  := $(SAN) -Wl,--as-needed
+
+# Windows: base/windows is its POSIX, and its files replace those of base that have the same name before
+# "_windows". Libraries are linked in. Its stack is aligned to 16 bytes, and gcc does not know that of
+# its own vectors: no move may ask for more (gcc bug 54412).
+ifneq ($(WINDOWS),)
+EXE      := .exe
+SHARABLE :=
+CFLAGS   := $(filter-out -fPIC -fvisibility=% -fno-semantic-interposition -std=c17,$(CFLAGS)) \
+            -std=gnu17 -Wno-format -Wno-attributes -Werror=implicit-function-declaration -Wa,-muse-unaligned-vector-move
+CPPFLAGS := -Isrc/base/windows/include -include src/base/windows/posix.h -D__USE_MINGW_ANSI_STDIO=1 \
+            -D_FILE_OFFSET_BITS=64 -D_WIN32_WINNT=0x0A00 -DPCRE2_STATIC -DUTF8PROC_STATIC $(CPPFLAGS)
+LIBS     := $(shell pkg-config --static --libs $(LIBS_PKG) 2>/dev/null)
+LDLIBS    = $(LIBS) -lws2_32 -lbcrypt -lsynchronization -lcrypt32 -liphlpapi -lshell32 -lm
+LDFLAGS  := $(SAN) -static -Wl,--wrap=main
+endif
 
 # Use every core; a -j on the command line wins.
 ifeq ($(MAKELEVEL),0)
@@ -105,11 +128,15 @@ MPICC := $(shell command -v mpicc)
 endif
 MPI_PLUGIN := $(if $(MPICC),$(B)/lace_mpi.so)
 
+# What only one system has.
+SYSTEM_LEFT_OUT := $(if $(WINDOWS),$(patsubst src/base/windows/%_windows.c,src/base/%.c,\
+                     $(wildcard src/base/windows/*_windows.c)) %/rank_mpi_open.c,src/base/windows/% %/rank_mpi_absent.c)
+
 # The library is everything but the programs.
 LIB_DIRS := base rank place tensor formats hub image tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT) $(IMAGE_LEFT_OUT),\
+LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT) $(IMAGE_LEFT_OUT) $(SYSTEM_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
-CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
+CLI_SRC  := $(filter-out $(EDIT_LEFT_OUT),$(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S)))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
 KERNEL_TEST_SRC := $(filter-out $(if $(VULKAN),,%/check_vulkan.c),$(sort $(wildcard tests/kernels/*.c)))
 WEB_TESTS := $(sort $(wildcard tests/web/test_*.sh tests/clients/test_*.sh))
@@ -118,18 +145,20 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(filter-out \
                 $(shell pkg-config --exists sqlite3 || echo examples/search.c),$(wildcard examples/*.c)))
 
+COMMA := ,
 obj = $(patsubst %,$(B)/obj/%.o,$(1))
 LIB_OBJ  := $(call obj,$(LIB_SRC)) $(LEVEL_OBJ)
 CLI_OBJ  := $(call obj,$(CLI_SRC))
-TAP_OBJ  := $(call obj,$(wildcard tests/*.c))
-TESTS    := $(patsubst %.c,$(B)/%,$(TEST_SRC))
+# Those that start programs are not for Windows.
+TAP_OBJ  := $(call obj,$(filter-out $(if $(WINDOWS),tests/cost.c tests/fake_hub.c tests/served.c),$(wildcard tests/*.c)))
+TESTS    := $(patsubst %.c,$(B)/%$(EXE),$(TEST_SRC))
 # QUICK=1 leaves out those that search, wait or repeat for longest.
 SLOW     := unit/test_fit unit/test_perplexity unit/test_killed server/test_faults server/test_hostile \
             server/test_connections
 ifneq ($(QUICK),)
-TESTS    := $(filter-out $(SLOW:%=$(B)/tests/%),$(TESTS))
+TESTS    := $(filter-out $(SLOW:%=$(B)/tests/%$(EXE)),$(TESTS))
 endif
-TESTS    := $(filter-out $(LEAVE_OUT:%=$(B)/tests/%),$(TESTS))
+TESTS    := $(filter-out $(LEAVE_OUT:%=$(B)/tests/%$(EXE)),$(TESTS))
 
 # The flags of the level that the name of a file ends in, if it does.
 level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
@@ -143,7 +172,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
         release-link
 .DEFAULT_GOAL := all
 
-all: $(B)/lace $(B)/liblace.a $(B)/liblace.so $(MPI_PLUGIN)
+all: $(B)/lace$(EXE) $(B)/liblace.a $(if $(WINDOWS),,$(B)/liblace.so $(MPI_PLUGIN))
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -174,7 +203,7 @@ $(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
 	@rm -f $@
 	$(call say,ar)$(AR) rcs $@ $^
 
-$(B)/lace: $(CLI_OBJ) $(B)/liblace.a
+$(B)/lace$(EXE): $(CLI_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # The shared library. ABI is raised when a released function or struct of lace.h changes; make abi tells.
@@ -193,24 +222,24 @@ DATA := build/data/.made
 $(DATA): scripts/expand-test-data.pl models/tales-4m.gguf $(shell find tests/data -type f 2>/dev/null)
 	$(call say,data)scripts/expand-test-data.pl $(@D)
 
-$(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a | $(DATA)
+$(B)/tests/%$(EXE): $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a | $(DATA)
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # The parser of requests is part of the program, not of the library.
 HTTP_OBJ := $(B)/obj/src/server/http_parse.c.o
-$(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HTTP_OBJ)
+$(B)/tests/unit/test_http_parse$(EXE) $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HTTP_OBJ)
 
 # So are progress bars.
-$(B)/tests/unit/test_progress: $(call obj,src/cli/progress.c src/cli/terminal.c)
-$(B)/tests/unit/test_word_wrap: $(call obj,src/cli/word_wrap.c)
+$(B)/tests/unit/test_progress$(EXE): $(call obj,src/cli/progress.c src/cli/terminal.c)
+$(B)/tests/unit/test_word_wrap$(EXE): $(call obj,src/cli/word_wrap.c)
 
 # And what lists the models of a server.
 MODELS_FILE_OBJ := $(call obj,src/cli/models_file.c src/cli/args.c src/cli/foreign_names.c)
 $(B)/tests/server/test_models $(B)/fuzz_models_file $(B)/tests/fuzz/replay_models_file: $(MODELS_FILE_OBJ)
 $(B)/tests/server/test_models $(B)/tests/fuzz/replay_models_file: LDLIBS := $(B)/liblace.a $(LDLIBS)
 
-$(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
+$(B)/checkkernels$(EXE): $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(B)/examples/search: LDLIBS += -lsqlite3
@@ -237,7 +266,7 @@ $(B)/tests/preload/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,cc)$(CC) -std=c17 -O1 $(WARN) $(WERROR) -shared -fPIC -o $@ $< -ldl
 
-CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
+CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels$(EXE))
 tests: $(B)/lace $(B)/liblace.so $(MPI_PLUGIN) $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
 
 # One program at a time: most of them use all cores themselves. JOBS=2: two, the longest first.
@@ -372,6 +401,15 @@ arm-check: $(B)/checkkernels-static
 	    chmod +x $(B)/check-$${each#*:}; done
 	@scripts/run-tests.pl --jobs 3 $(B)/check-neon $(B)/check-dotprod $(B)/check-i8mm
 
+# The program for Windows: gcc-mingw-w64-x86-64. tests/deploy/try_windows.sh tries it with wine.
+.PHONY: windows
+WINDOWS_CC   ?= x86_64-w64-mingw32-gcc
+WINDOWS_LIBS ?= build/windows/libraries
+windows:
+	@scripts/build-libraries.sh windows $(WINDOWS_LIBS)
+	@PKG_CONFIG_LIBDIR=$(WINDOWS_LIBS)/lib/pkgconfig $(MAKE) --no-print-directory B=build/windows CC=$(WINDOWS_CC) \
+	    NVCC= VULKAN= CURL= MPICC= IMAGES= $(or $(WINDOWS_GOALS),all)
+
 # ---- GPU -----------------------------------------------------------------------------------------
 
 # Kernels are compiled into fat binaries that are part of the program. Without nvcc the program has
@@ -399,14 +437,19 @@ $(CUDA_B)/%.fatbin: src/backend/cuda/%.cu
 	@mkdir -p $(@D)
 	$(call say,nvcc)$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -MD -MP -MT $@ -MF $(@:.fatbin=.d) -fatbin -o $@ $<
 
+# How the assembler names what is only read, what holds addresses, and a stack that is not executed.
+ASM_BYTES     := .section $(if $(WINDOWS),.rdata$(COMMA) "dr",.rodata)
+ASM_ADDRESSES := .section $(if $(WINDOWS),.rdata$(COMMA) "dr",.data.rel.ro$(COMMA) "aw")
+ASM_END       := $(if $(WINDOWS),,.section .note.GNU-stack$(COMMA) ""$(COMMA) %progbits)
+
 # A table of their addresses, ended by 0. Written anew only when the list of kernels changes.
 $(B)/cuda/images.S: FORCE
 	@mkdir -p $(@D)
-	@{ echo '/* nvcc: $(NVCC) */'; echo '.section .data.rel.ro, "aw"'; echo '.balign 64'; echo '.globl gpu_images'; \
+	@{ echo '/* nvcc: $(NVCC) */'; echo '$(ASM_ADDRESSES)'; echo '.balign 64'; echo '.globl gpu_images'; \
 	   echo 'gpu_images:'; for f in $(CUDA_BIN); do echo ".quad image_$$(basename $$f .fatbin)"; done; \
-	   echo '.quad 0'; echo '.section .rodata'; for f in $(CUDA_BIN); do \
+	   echo '.quad 0'; echo '$(ASM_BYTES)'; for f in $(CUDA_BIN); do \
 	   echo '.balign 64'; echo "image_$$(basename $$f .fatbin): .incbin \"$$f\""; done; \
-	   echo '.section .note.GNU-stack, "", %progbits'; } >$@.new
+	   echo '$(ASM_END)'; } >$@.new
 	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(NVCC),true,\
 	    echo "  note  no nvcc: this lace runs on the CPU only"); }
 
@@ -431,9 +474,9 @@ $(VULKAN_B)/%.spv: src/backend/vulkan/%.comp $(VULKAN_INCLUDED) scripts/khr_matr
 # Where each one begins and ends. Written anew only when the list of shaders changes.
 $(B)/vulkan/shaders.S: FORCE
 	@mkdir -p $(@D)
-	@{ echo '.section .rodata'; for f in $(VULKAN_SPV); do n=vulkan_code_$$(basename $$f .spv); \
+	@{ echo '$(ASM_BYTES)'; for f in $(VULKAN_SPV); do n=vulkan_code_$$(basename $$f .spv); \
 	   echo '.balign 16'; echo ".globl $$n, $${n}_end"; echo "$$n: .incbin \"$$f\""; echo "$${n}_end:"; done; \
-	   echo '.section .note.GNU-stack, "", %progbits'; } >$@.new
+	   echo '$(ASM_END)'; } >$@.new
 	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(VULKAN),true,\
 	    echo "  note  no glslang, spirv-val or Vulkan headers: this lace has no Vulkan"); }
 

@@ -47,10 +47,10 @@ function complain(text) {
     print FILENAME ":" FNR ": " text
     n_bad++
 }
-# What only Linux has stands behind base/.
-/^[ \t]*#[ \t]*include[ \t]*<(linux\/|sys\/(eventfd|epoll|random|syscall|prctl|sendfile|inotify|signalfd|timerfd|mman)|malloc)/ {
+# What only Linux or Windows has stands behind base/.
+/^[ \t]*#[ \t]*include[ \t]*<(windows\.h|winsock2\.h|linux\/|sys\/(eventfd|epoll|random|syscall|prctl|sendfile|inotify|signalfd|timerfd|mman)|malloc)/ {
     if (FILENAME !~ /^src\/base\//)
-        complain($0 ": only base/ asks Linux")
+        complain($0 ": only base/ asks the system")
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     n++

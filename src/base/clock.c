@@ -1,5 +1,5 @@
 /* Time that only moves forward, and the time of day. */
-#define _DEFAULT_SOURCE /* tm_gmtoff */
+#define _DEFAULT_SOURCE /* timegm */
 #include "base/clock.h"
 
 #include <time.h>
@@ -15,5 +15,5 @@ int64_t clock_wall_seconds(void)
 {
     time_t now = time(NULL);
     struct tm local;
-    return (int64_t)now + (localtime_r(&now, &local) ? local.tm_gmtoff : 0);
+    return (int64_t)(localtime_r(&now, &local) ? timegm(&local) : now);
 }

@@ -2,16 +2,16 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+#include "base/system.h"
 
 static const char *const names[CPU_N_LEVELS] = {
     [CPU_PLAIN] = "plain",
@@ -122,9 +122,5 @@ bool cpu_limit_is_known(void)
 
 int cpu_count(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
+    return system_cpu_count();
 }

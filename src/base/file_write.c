@@ -10,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/system.h"
 
 enum { BUFFER_BYTES = 256 * 1024, WRITE_MAX = 64 << 20 };
 
@@ -106,7 +105,7 @@ static lace_status resolve(const char *path, char **out, mode_t *mode, lace_erro
 static void make_temp_name(file_writer *w)
 {
     uint64_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (!system_random(&random, sizeof random))
         random = (uintptr_t)w ^ (uint64_t)getpid();
     /* Hidden, and short enough for any name. */
     snprintf(w->temp, sizeof w->temp, ".%.100s.%016llx.tmp", w->name, (unsigned long long)random);
@@ -258,13 +257,6 @@ static lace_status link_name(file_writer *w, lace_error *err)
     return io_error(w, "link", err);
 }
 
-/* renameat2 that does not replace; older C libraries know the system call only. */
-static int rename_if_new(const file_writer *w)
-{
-    enum { NO_REPLACE = 1 };
-    return (int)syscall(SYS_renameat2, w->dir_fd, w->temp, w->dir_fd, w->name, NO_REPLACE);
-}
-
 /* From the temporary name to the real one. */
 static lace_status rename_temp(file_writer *w, lace_error *err)
 {
@@ -272,7 +264,7 @@ static lace_status rename_temp(file_writer *w, lace_error *err)
     if (must_fail())
         return io_error(w, "rename", err);
     if (w->rules.keeps_old) {
-        rc = rename_if_new(w);
+        rc = system_rename_new(w->dir_fd, w->temp, w->name);
         /* Some file systems cannot: then a moment is left in which another could come. */
         bool cannot = rc != 0 && (errno == EINVAL || errno == ENOSYS);
         if ((rc != 0 && errno == EEXIST) ||
@@ -308,7 +300,7 @@ static lace_status check(file_writer *w, lace_error *err)
 /* The file goes to the caller, without a name. */
 static lace_status hand_over(file_writer *w, lace_error *err)
 {
-    if (w->temp[0] && unlinkat(w->dir_fd, w->temp, 0) != 0)
+    if (w->temp[0] && system_forget_name(w->dir_fd, w->temp, &w->fd) != 0)
         return io_error(w, "take the name from", err);
     w->temp[0] = 0;
     *w->rules.fd = w->fd;

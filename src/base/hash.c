@@ -1,19 +1,18 @@
 /* A seeded map from text to a number. */
-#define _GNU_SOURCE
 #include "base/hash.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/mem.h"
+#include "base/system.h"
 
 static uint64_t seed;
 static pthread_once_t seed_once = PTHREAD_ONCE_INIT;
 
 static void draw_seed(void)
 {
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+    if (!system_random(&seed, sizeof seed))
         seed = (uintptr_t)&seed * 0x9E3779B97F4A7C15u;
 }
 

@@ -4,11 +4,9 @@
 
 #include <malloc.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static atomic_long fail_index = -1;
 static atomic_bool fail_forever = false;
@@ -82,8 +80,10 @@ void *mem_map(size_t n_bytes)
                    -1, 0);
     if (p == MAP_FAILED)
         return NULL;
+#ifdef MADV_HUGEPAGE
     if (n_bytes >= (size_t)4 << 20)
         madvise(p, n_bytes, MADV_HUGEPAGE);
+#endif
     return p;
 }
 
@@ -141,23 +141,4 @@ void mem_trim(void)
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
-}
-
-uint64_t mem_machine_total(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
-}
-
-uint64_t mem_machine_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0;
-    char line[128];
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return (uint64_t)kib << 10;
 }

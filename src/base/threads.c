@@ -9,15 +9,13 @@
 #include "base/threads.h"
 
 #include <assert.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/system.h"
 
 /*
  * A pause takes 40 to 140 cycles, so SPIN_MANY is about 0.1 ms: longer than balanced workers ever
@@ -67,7 +65,7 @@ static void wait_change(thread_word *l, uint32_t old, int n_spins)
     }
     while (atomic_load(&l->value) == old) {
         atomic_fetch_add(&l->n_sleepers, 1);
-        syscall(SYS_futex, &l->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+        system_sleep_on(&l->value, old);
         atomic_fetch_sub(&l->n_sleepers, 1);
     }
 }
@@ -81,7 +79,7 @@ void thread_word_set(thread_word *w, uint32_t value)
 {
     atomic_store(&w->value, value);
     if (atomic_load(&w->n_sleepers))
-        syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+        system_wake(&w->value);
 }
 
 void pool_barrier(pool *p)
@@ -110,7 +108,7 @@ bool handout_claim(handout *g, uint32_t n, uint32_t *piece)
 void handout_finish(pool *p, handout *g, uint32_t n)
 {
     if (atomic_fetch_add(&g->n_done, 1) + 1 == n && atomic_load(&p->handouts.n_sleepers))
-        syscall(SYS_futex, &g->n_done, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+        system_wake(&g->n_done);
 }
 
 void handout_wait(pool *p, handout *g, uint32_t n)
@@ -127,7 +125,7 @@ void handout_wait(pool *p, handout *g, uint32_t n)
     }
     atomic_fetch_add(&p->handouts.n_sleepers, 1);
     for (uint32_t done; (done = atomic_load(&g->n_done)) < n;)
-        syscall(SYS_futex, &g->n_done, FUTEX_WAIT_PRIVATE, done, NULL, NULL, 0);
+        system_sleep_on(&g->n_done, done);
     atomic_fetch_sub(&p->handouts.n_sleepers, 1);
 }
 

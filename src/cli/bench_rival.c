@@ -13,6 +13,7 @@
 
 #include "base/json_read.h"
 #include "base/numbers.h"
+#include "base/system.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 
@@ -39,6 +40,9 @@ static lace_status read_all(int fd, buf *out)
 static lace_status run_program(char **words, buf *out, lace_error *err)
 {
     int ends[2];
+    if (!system_has_children())
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "--against %s: lace cannot start other programs on this system", words[0]);
     if (pipe(ends) != 0)
         return error_set(err, LACE_E_IO, "cannot make a pipe: %s", strerror(errno));
     posix_spawn_file_actions_t actions;

@@ -1,5 +1,6 @@
 /* The built-in model: models/default.gguf as bytes of the program. Built from the project's root. */
-    .section .rodata
+#include "base/read_only.h"
+    READ_ONLY
     .globl cli_builtin_model
     .globl cli_builtin_model_end
     .balign 64
@@ -8,5 +9,4 @@ cli_builtin_model:
 cli_builtin_model_end:
     .byte 0
 
-/* The stack of this program need not be executable. */
-    .section .note.GNU-stack, "", %progbits
+    QUIET_STACK

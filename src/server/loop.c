@@ -301,6 +301,9 @@ static lace_status listen_unix(server *s, lace_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = s->options.unix_path;
+    if (!system_has_unix_sockets())
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "lace has no Unix sockets on this system; use --host and --port");
     if (strlen(path) >= sizeof address.sun_path)
         return error_set(err, LACE_E_ARG, "the path of a socket may have %zu bytes at most",
                          sizeof address.sun_path - 1);
@@ -537,7 +540,7 @@ static void stop(server *s)
     if (s->base)
         event_base_free(s->base);
     if (s->mail.fd > 0)
-        close(s->mail.fd);
+        system_bell_close(s->mail.fd);
     if (s->mail.events_end)
         pthread_mutex_destroy(&s->mail.lock);
     tls_free(s->tls);

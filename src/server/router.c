@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/system.h"
 
 enum {
     STOP_S = 10,   /* for a child to end after SIGTERM */
@@ -420,8 +421,12 @@ static lace_status make_folder(router *r, lace_error *err)
 
 lace_status router_create(server *s, const router_options *options, router **out, lace_error *err)
 {
-    router *r = mem_calloc(1, sizeof *r);
     *out = NULL;
+    if (!system_has_children())
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "several models need a process for each, which lace cannot start on this "
+                         "system; serve one model: lace serve MODEL");
+    router *r = mem_calloc(1, sizeof *r);
     if (!r)
         return error_nomem(err, "a router");
     r->s = s;

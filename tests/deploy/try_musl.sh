@@ -1,65 +1,36 @@
 #!/usr/bin/env bash
-# lace with musl in place of glibc (musl-tools): the library and its tests, in one static file each.
+# The whole program with musl in place of glibc (musl-tools), in one static file; and tests of the library.
 #
 #   tests/deploy/try_musl.sh [TEST...]       with the network, for apt-get source
 #
-# PCRE2, utf8proc and jansson are built from Debian's sources into build/musl/prefix. The program itself
-# is not built: libevent, OpenSSL and libedit would have to be, too.
+# The libraries are built from Debian's sources (scripts/build-libraries.sh). Lines are read without
+# libedit, and nothing is downloaded: a static program opens no libcurl, and no driver of a GPU either.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-top=$(pwd)
-prefix=$top/build/musl/prefix
+libraries=$(pwd)/build/musl/libraries
 tests=${*:-test_base test_tokenizer test_session test_batcher test_conversation test_grammar test_file_write}
 command -v musl-gcc >/dev/null || { echo "try_musl: musl-tools is missing" >&2; exit 1; }
-mkdir -p "$prefix/src"
-
-# apt with lists of its own: the machine's stay as they are.
-apt_source() {
-    local lists=$prefix/apt
-    mkdir -p "$lists/lists/partial"
-    echo "deb-src http://deb.debian.org/debian bookworm main" >"$lists/sources.list"
-    set -- -o Dir::Etc::SourceList="$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$lists/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= "$@"
-    [ -e "$lists/.updated" ] || apt-get "${@:1:10}" update -q && touch "$lists/.updated"
-    apt-get "${@:1:10}" source -q "${@:11}"
-}
-
-# unpack PACKAGE: its sources; prints the folder.
-unpack() {
-    (cd "$prefix/src" && ls -d "$1"-*/ >/dev/null 2>&1 || apt_source "$1" >"$prefix/apt.log" 2>&1)
-    ls -d "$prefix/src/$1"-*/
-}
-
-# PACKAGE CONFIGURE-OPTIONS...
-build() {
-    local from
-    from=$(unpack "$1")
-    shift
-    echo "== $(basename "$from")"
-    (cd "$from" && { [ -e configure ] || autoreconf -fi; } && CC=musl-gcc ./configure --host=x86_64-linux-musl --prefix="$prefix" --disable-shared \
-        "$@" && make -j2 && make install) >"$prefix/log" 2>&1 || { tail "$prefix/log"; exit 1; }
-}
-
-[ -e "$prefix/lib/libjansson.a" ] || build jansson
-# Archives, unlike shared libraries, collide.
-objcopy --redefine-sym utf8_encode=jansson_utf8_encode "$prefix/lib/libjansson.a"
-[ -e "$prefix/lib/libpcre2-8.a" ] || build pcre2 --enable-jit --disable-pcre2grep-jit
-if [ ! -e "$prefix/lib/libutf8proc.a" ]; then
-    from=$(unpack utf8proc)
-    echo "== $(basename "$from")"
-    make -C "$from" CC=musl-gcc prefix="$prefix" libutf8proc.a libutf8proc.pc >"$prefix/log" 2>&1
-    install -D -m 644 "$from/libutf8proc.a" "$prefix/lib/libutf8proc.a"
-    install -D -m 644 "$from/libutf8proc.pc" "$prefix/lib/pkgconfig/libutf8proc.pc"
-    install -D -m 644 "$from/utf8proc.h" "$prefix/include/utf8proc.h"
-fi
+scripts/build-libraries.sh musl "$libraries"
 
 # The kernel's own headers (futex) are glibc's neighbours; musl's go first.
-export PKG_CONFIG_LIBDIR=$prefix/lib/pkgconfig
-make -j2 B=build/musl CC=musl-gcc NVCC= VULKAN= WERROR= \
-    LIBS_PKG="libpcre2-8 libutf8proc jansson" SAN= \
+export PKG_CONFIG_LIBDIR=$libraries/lib/pkgconfig
+make -j2 B=build/musl CC="${MUSL_CC:-musl-gcc}" NVCC= VULKAN= CURL= MPICC= IMAGES= EDIT= WERROR= SAN= \
+    LIBS="$(pkg-config --static --libs libevent_openssl libssl libcrypto libevent libpcre2-8 libutf8proc jansson)" \
     OPT="-O3 -g1 -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu" \
-    LDFLAGS="-static" build/musl/examples/complete $(printf 'build/musl/tests/unit/%s ' $tests)
-file -b build/musl/examples/complete
-build/musl/examples/complete models/tales-4m.gguf "The king" | head -c 200
+    LDFLAGS="-static" build/musl/lace $(printf 'build/musl/tests/unit/%s ' $tests)
+file -b build/musl/lace
+ls -l build/musl/lace | awk '{print "lace: " $5 " bytes"}'
+build/musl/lace --version
+build/musl/lace run -p "Once upon a time" -n 43 --seed 8
+
+echo "== serve"
+build/musl/lace serve models/tales-4m.gguf --port 18083 >build/musl/serve.log 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+for _ in $(seq 100); do curl -sf http://127.0.0.1:18083/health >/dev/null && break; sleep 0.3; done
+curl -s -H 'Content-Type: application/json' http://127.0.0.1:18083/v1/completions \
+    -d '{"prompt": "The king", "max_tokens": 8, "temperature": 0}' | cut -c 1-200
 echo
+kill $server
+wait $server || true
 scripts/run-tests.pl $(printf 'build/musl/tests/unit/%s ' $tests)

@@ -1,5 +1,6 @@
 /* base/: bytes, buf, arena, numbers, hash, utf8, threads, file. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -222,9 +223,10 @@ static void only_files_are_mapped(void)
     file_map file;
     lace_error err;
     CHECK(scratch_create() != NULL);
-    CHECK(mkfifo(scratch_path("pipe"), 0600) == 0);
-    CHECK(file_map_open(scratch_path("pipe"), &file, &err) == LACE_E_IO);
-    CHECK(strstr(err.text, "not a regular file") != NULL);
+    bool has_pipes = mkfifo(scratch_path("pipe"), 0600) == 0;
+    CHECK(has_pipes || errno == ENOSYS);
+    CHECK(!has_pipes || file_map_open(scratch_path("pipe"), &file, &err) == LACE_E_IO);
+    CHECK(!has_pipes || strstr(err.text, "not a regular file") != NULL);
     CHECK(file_map_open("/dev/null", &file, &err) == LACE_E_IO);
     CHECK(scratch_write("file", "abc") && file_map_open(scratch_path("file"), &file, &err) == 0);
     CHECK(file.bytes.size == 3 && memcmp(file.bytes.data, "abc", 3) == 0);
