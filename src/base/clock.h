@@ -6,6 +6,9 @@
 
 uint64_t clock_ns(void);
 
+/* Processor time that all threads of this process have used. */
+uint64_t clock_used_ns(void);
+
 /* Seconds since 1970 as clocks on the wall show them: in the time zone of this place. */
 int64_t clock_wall_seconds(void);
 

@@ -150,7 +150,7 @@ static lace_status guess_by_predictor(guess_source *s, const guess_request *requ
         uint64_t begin = s->plan ? guess_plan_clock(s->plan) : 0;
         TRY(predictor_ask(s->predictor, rows, n_asked, err));
         if (s->plan)
-            row_times_note(&s->plan->drafts, n_asked, guess_plan_clock(s->plan) - begin);
+            guess_plan_note_draft(s->plan, n_asked, guess_plan_clock(s->plan) - begin);
         int32_t n_left = 0;
         for (int32_t i = 0; i < n_asked; i++)
             if (take_prediction(s, asked[i], i, &rows[n_left]))
@@ -189,7 +189,7 @@ static lace_status eval_draft(guess_source *s, size_t n_items, lace_error *err)
     uint64_t begin = s->plan ? guess_plan_clock(s->plan) : 0;
     TRY(lace_session_eval(s->draft, s->items, n_items, err));
     if (s->plan && n_items <= INT32_MAX)
-        row_times_note(&s->plan->drafts, (int32_t)n_items, guess_plan_clock(s->plan) - begin);
+        guess_plan_note_draft(s->plan, (int32_t)n_items, guess_plan_clock(s->plan) - begin);
     return LACE_OK;
 }
 

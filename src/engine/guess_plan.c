@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "base/clock.h"
-#include "base/work_limit.h"
+#include "base/numbers.h"
 
 /* What a text's record is worth against what is known of others: so many guesses. */
 #define PRIOR_WEIGHT 2.0
@@ -25,13 +25,16 @@ enum {
     LEAST_IDLE = 16,   /* tokens before a text is tried again */
     TRIED = 3,         /* guesses, then */
     SPARE_STEPS = 16,  /* what can be saved for that, in steps */
+    MOST_LOST = 3,     /* steps' worth of time that guesses may lose before a rest */
+    LEAST_REST = 64,   /* steps */
+    MOST_REST = 1024,
     USUAL_UNREAD =
         2, /* tokens that a draft reads for its first guess, where it is used all the time */
 };
 
 uint64_t guess_plan_clock(const guess_plan *p)
 {
-    return p->is_host ? work_thread_ns() : clock_ns();
+    return p->is_host ? clock_used_ns() : clock_ns();
 }
 
 /* ---- Times ----------------------------------------------------------------------------------- */
@@ -44,7 +47,7 @@ void row_times_note(row_times *t, int32_t n_rows, uint64_t ns)
     float now = (float)ns, *at = &t->ns[n_rows];
     bool is_known = *at > 0 && t->n_notes - t->noted_at[n_rows] < OLD_NOTES;
     /* One that took longer may have had to wait for something else: it counts less. */
-    *at = !is_known ? now : now < *at ? *at + (now - *at) / 2 : *at + (now - *at) / 32;
+    *at = !is_known ? now : now < *at ? *at + (now - *at) / 4 : *at + (now - *at) / 16;
     t->noted_at[n_rows] = t->n_notes;
 }
 
@@ -99,6 +102,7 @@ void guess_plan_note_guesses(guess_plan *p, guess_kind kind, guess_record *recor
                              int32_t n_right)
 {
     int32_t n = n_right < n_judged ? n_right + 1 : n_judged;
+    p->last_right += n_right;
     add_to_record(record, KEEP_OF_TEXT, n, n_right);
     add_to_record(&p->all[kind], KEEP_OF_ALL, n, n_right);
 }
@@ -106,11 +110,36 @@ void guess_plan_note_guesses(guess_plan *p, guess_kind kind, guess_record *recor
 void guess_plan_note_step(guess_plan *p, int32_t n_rows, uint64_t ns)
 {
     row_times_note(&p->steps, n_rows, ns);
+    p->last_step_ns = (double)ns;
     double most = SPARE_STEPS * (double)ns;
     if (p->steps.n_notes == 1) /* to begin with: nothing is known yet */
         p->spare_ns = most;
     p->spare_ns += SPARE_SHARE * (double)ns;
     p->spare_ns = p->spare_ns < most ? p->spare_ns : most;
+}
+
+void guess_plan_note_draft(guess_plan *p, int32_t n_rows, uint64_t ns)
+{
+    row_times_note(&p->drafts, n_rows, ns);
+    p->last_draft_ns += (double)ns;
+}
+
+/* What the guesses of the last step have won or lost; many that lose are followed by a rest. */
+static void settle(guess_plan *p)
+{
+    double plain = p->last_rows > 0 ? row_times_expect(&p->steps, p->last_rows) : 0;
+    if (plain > 0 && p->last_step_ns > 0)
+        p->balance_ns = 0.95 * p->balance_ns + p->last_right * plain / p->last_rows -
+                        (p->last_step_ns - plain) - p->last_draft_ns;
+    if (p->balance_ns < -MOST_LOST * plain && plain > 0) {
+        p->rest = p->rest ? (int32_t)min_i64(2 * p->rest, MOST_REST) : LEAST_REST;
+        p->n_rest = p->rest;
+        p->balance_ns = 0;
+    } else if (p->balance_ns > MOST_LOST * plain) {
+        p->rest = 0;
+    }
+    p->last_rows = p->last_right = 0;
+    p->last_step_ns = p->last_draft_ns = 0;
 }
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
@@ -170,13 +199,15 @@ void guess_plan_choose(guess_plan *p, guess_chance *chances, int32_t n_chances)
     int32_t best_n[GUESS_MOST] = {0}, n_most = p->rows_most - p->n_rows;
     n_chances = n_chances < GUESS_MOST ? n_chances : GUESS_MOST;
     n_most = n_most < GUESS_ROWS ? n_most : GUESS_ROWS;
+    settle(p);
+    p->n_rest -= p->n_rest > 0;
     for (int32_t i = 0; i < n_chances; i++) {
         chances[i].n = 0;
         likely_one[i] = likely_next[i] = guess_plan_likely(p, chances[i].kind, chances[i].record);
     }
     /* What a step without guesses takes is measured now and then. */
     bool is_known = p->n_rows <= TIMED_STEP_ROWS && time_of(&p->steps, p->n_rows, PLAIN_NOTES) > 0;
-    if (!is_known || n_most < 1)
+    if (!is_known || n_most < 1 || p->n_rest > 0)
         return;
     double plain = p->n_rows / row_times_expect(&p->steps, p->n_rows), best = plain * LEAST_GAIN;
     double n_tokens = p->n_rows, gain;
@@ -200,4 +231,7 @@ void guess_plan_choose(guess_plan *p, guess_chance *chances, int32_t n_chances)
     for (int32_t i = 0; i < n_chances; i++)
         chances[i].n = best_n[i];
     try_one(p, chances, n_chances);
+    for (int32_t i = 0; i < n_chances; i++)
+        if (chances[i].n > 0)
+            p->last_rows = p->n_rows;
 }

@@ -7,7 +7,8 @@
  * make the most tokens in the time: that of the step, and that of the model that guesses. Both times
  * are measured, for each number of rows.
  *
- * Where nothing pays, a text is tried again now and then, in a small share of the time.
+ * Where nothing pays, a text is tried again now and then, in a small share of the time. And what came
+ * of steps with guesses is added up: if they lose time after all, there are none for a while.
  */
 #ifndef LACE_ENGINE_GUESS_PLAN_H
 #define LACE_ENGINE_GUESS_PLAN_H
@@ -46,9 +47,13 @@ typedef struct guess_plan {
     row_times drafts; /* of the draft, or of the layer that predicts: one evaluation */
     guess_record all[N_GUESS_KINDS]; /* what a new text begins with */
     double spare_ns;                 /* that may go to guesses of which nobody knows if they pay */
-    bool is_host;                    /* what is timed runs on this thread, among others */
-    int32_t n_rows;                  /* the step's, without guesses */
-    int32_t rows_most;               /* that a step may have, with them */
+    double last_step_ns, last_draft_ns; /* of the last step; with guesses, if last_rows > 0 */
+    int32_t last_rows, last_right; /* its rows without guesses; guesses of it that were right */
+    double balance_ns;             /* won by guesses lately, or lost */
+    int32_t n_rest, rest;          /* steps without guesses to come; how many the next time */
+    bool is_host;                  /* what is timed runs on this process's threads */
+    int32_t n_rows;                /* the step's, without guesses */
+    int32_t rows_most;             /* that a step may have, with them */
 } guess_plan;
 
 /* A text for which tokens could be guessed. */
@@ -62,8 +67,8 @@ typedef struct guess_chance {
 } guess_chance;
 
 /*
- * The clock that times are taken by. On the host it counts what this thread has computed, and not what
- * other programs took from it: that would make long steps longer, and short ones not.
+ * The clock that times are taken by. On the host it counts what all threads have computed, and not what
+ * other programs took from them: that would make long steps longer, and short ones not.
  */
 uint64_t guess_plan_clock(const guess_plan *p);
 
@@ -75,6 +80,9 @@ void guess_plan_choose(guess_plan *p, guess_chance *chances, int32_t n_chances);
 
 /* A step with as many rows, and without a prompt, took so long. */
 void guess_plan_note_step(guess_plan *p, int32_t n_rows, uint64_t ns);
+
+/* An evaluation of what guesses, for the step to come. */
+void guess_plan_note_draft(guess_plan *p, int32_t n_rows, uint64_t ns);
 
 /* n_judged guesses, of which n_right were, the first ones; none behind a wrong one counts. */
 void guess_plan_note_guesses(guess_plan *p, guess_kind kind, guess_record *record, int32_t n_judged,
