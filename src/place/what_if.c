@@ -15,11 +15,13 @@ static lace_status wrong(lace_error *err, const char *said)
 /* A number above 0 at *at, which moves behind it. */
 static bool read_number(const char **at, double *out)
 {
-    char *end;
-    if (**at < '0' || **at > '9')
+    char digits[16] = "";
+    size_t n = strspn(*at, "0123456789.");
+    if (**at < '0' || **at > '9' || n >= sizeof digits)
         return false;
-    *out = strtod(*at, &end);
-    *at = end;
+    memcpy(digits, *at, n); /* alone: 0x60 is none and sixty, not a number of base 16 */
+    *out = strtod(digits, NULL);
+    *at += n;
     return *out > 0 && *out < 1e9;
 }
 
@@ -31,6 +33,9 @@ static bool skip(const char **at, const char *word)
     *at += n;
     return true;
 }
+
+/* Of a link's bits, what is left behind the heads of Ethernet, IP and TCP. */
+static const double GOODPUT = 0.936;
 
 /* What an exchange takes beside its bytes: measured for slow links, assumed for fast ones. */
 static double exchange_of(double gbit)
@@ -57,7 +62,7 @@ lace_status what_if_parse(const char *said, what_if_machines *out, lace_error *e
     if (n > 1) {
         if (!skip(&at, ",") || !read_number(&at, &gbit) || !skip(&at, "GbE"))
             return wrong(err, said);
-        out->link_bytes_s = 1e9 * gbit / 8;
+        out->link_bytes_s = GOODPUT * 1e9 * gbit / 8;
         out->exchange_s = exchange_of(gbit);
     }
     return *at ? wrong(err, said) : LACE_OK;

@@ -1,4 +1,5 @@
 /* Where models lie: rules that users write, forms and which one is chosen, placements in files. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "place/forms.h"
 #include "place/place_file.h"
 #include "place/rules.h"
+#include "place/what_if.h"
 #include "tap.h"
 
 static void rules_are_read(void)
@@ -197,8 +199,35 @@ static void a_small_device_is_kept_to(void)
     lace_model_close(m);
 }
 
+/* The table of docs/scale.md: Llama-3-8B Q4_K_M on machines that read 60 GB/s. */
+static void machines_that_are_not_here_are_computed(void)
+{
+    const what_if_model of = {60e9 / 12.2, 32, 4096, 4096, 14336};
+    what_if_machines m;
+    CHECK(what_if_parse("4x60GB/s,10GbE", &m, NULL) == LACE_OK && m.n == 4);
+    CHECK(fabs(1 / what_if_one(&m, &of) - 12.2) < 0.05);
+    CHECK(fabs(1 / what_if_all(&m, &of) - 40.4) < 0.2);
+    CHECK(fabs(what_if_prompts(&m, &of) - 874) < 5);
+    CHECK(what_if_parse("2x60GB/s,1GbE", &m, NULL) == LACE_OK);
+    CHECK(fabs(1 / what_if_all(&m, &of) - 18.2) < 0.2);
+    CHECK(what_if_parse("100GB/s", &m, NULL) == LACE_OK && what_if_prompts(&m, &of) == 0);
+    static const char *const wrong[] = {"",
+                                        "x",
+                                        "4x",
+                                        "4x60",
+                                        "0x60GB/s",
+                                        "4x60GB/s",
+                                        "4x60GB/s,10",
+                                        "1.5x60GB/s,1GbE",
+                                        "4x60GB/s,10GbE,"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!CHECK(what_if_parse(wrong[i], &m, NULL) == LACE_E_ARG))
+            tap_note("%s", wrong[i]);
+}
+
 int main(void)
 {
+    CASE(machines_that_are_not_here_are_computed);
     CASE(rules_are_read);
     CASE(wrong_rules_are_named);
     CASE(layers_go_where_rules_say);
