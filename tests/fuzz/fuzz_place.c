@@ -25,6 +25,7 @@ static void check(const placement *p)
         need(p->layers[i] < p->n_devices && p->experts[i] < p->n_devices);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     placement p;
