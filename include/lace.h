@@ -913,11 +913,11 @@ void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
  * which stand in a prompt where tokens stand. Those of Gemma 3 and Qwen3-VL are known, in mmproj
  * files (GGUF, as llama.cpp writes them) and in Hugging Face directories.
  *
- *     lace_tower_open(model, NULL, NULL, &tower, &err);         what lies in or beside the model
- *     session_options.tower = tower;                            or batcher_options.session.tower
- *     lace_image_create(tower, bytes, n_bytes, &image, &err);   a JPEG, PNG or WebP file
- *     lace_tower_place(tower, tokens, n, &image, 1, ...);       its rows into a prompt
- *     generation_options.images = &image;                       ... .n_images = 1
+ *     lace_tower_open(model, NULL, NULL, &tower, &err); // what lies in or beside the model
+ *     session.tower = tower;                            // before the session or batcher is made
+ *     lace_image_create(tower, bytes, n_bytes, &image, &err); // a JPEG, PNG or WebP file
+ *     lace_tower_place(tower, tokens, n_tokens, &image, 1, placed, capacity, &n_placed, &err);
+ *     options.images = &image, options.n_images = 1; // of a generation; placed is its prompt
  *
  * In a list of tokens a row of an image is a number below -1. It is made of the image's bytes, so
  * prompts that begin with the same image share what was computed for it.

@@ -31,7 +31,9 @@ static const char declarations[] =
     "extern const lace_token *a, *b; extern size_t n_a, n_b; extern float vectors[];\n"
     "extern lace_chat *chat; extern lace_chat_request request; extern lace_prompt *prompt;\n"
     "extern lace_reply *reply; extern lace_reply_fn on_event; extern void *user;\n"
-    "extern const char *message;\n";
+    "extern const char *message; extern int32_t sql; extern lace_session_options session;\n"
+    "extern lace_tower *tower; extern lace_image *image; extern const void *bytes;\n"
+    "extern size_t n_bytes, capacity, n_placed; extern lace_token placed[];\n";
 
 /*
  * The snippets in the comments of lace.h as functions: lines that stand five columns behind the
@@ -69,8 +71,8 @@ static void the_snippets_of_the_header_compile(void)
     buf_init(&code, 1 << 20);
     if (!CHECK(read_whole("include/lace.h", &header)))
         return;
-    CHECK(snippets_of(header.data, &code) ==
-          5); /* grammars, speculation, batcher, chat, embedder */
+    /* adapters, grammars, speculation, batcher, images, chat, embedder */
+    CHECK(snippets_of(header.data, &code) == 7);
     const char *compiler = getenv("CC");
     char command[600];
     snprintf(command, sizeof command,
