@@ -95,10 +95,10 @@ static void verbs_without_options_have_no_place_for_them(void)
     for (size_t i = 0; i < 2; i++) {
         char words[64];
         snprintf(words, sizeof words, "help %s", bare[i]);
-        command_run(words);
+        command_run("%s", words);
         CHECK(command_check_success() && !strstr(ran.out, ":\n\nExamples:"));
         snprintf(words, sizeof words, "help --man %s", bare[i]);
-        command_run(words);
+        command_run("%s", words);
         CHECK(command_check_success() && strstr(ran.out, ".SH EXAMPLES"));
         CHECK(!strstr(ran.out, "OPTIONS"));
     }

@@ -190,8 +190,9 @@ static void every_failing_call_is_a_clean_error(void *arg)
         return;
     m->write();
     const char *path = scratch_path(m->path);
-    CHECK(is_ok(open_and_run(path, false, expected, &err), &err));
     for (int use_mmap = 0; use_mmap < 2; use_mmap++) {
+        /* CSR in place is multiplied by another kernel than packed, in another order. */
+        CHECK(is_ok(open_and_run(path, use_mmap, expected, &err), &err));
         long i = 0, n_failed = 0;
         for (bool is_done = false; !is_done; i++) {
             memset(&err, 0, sizeof err);
