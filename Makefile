@@ -380,7 +380,8 @@ run-test-vulkan:
 # has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
-ARM_SRC := $(filter-out %/json_read.c %/digest.c %/record_log.c src/backend/cuda/% src/backend/vulkan/% src/backend/backends.c,\
+ARM_SRC := $(filter-out %/json_read.c %/digest.c %/record_log.c src/backend/cuda/% src/backend/vulkan/% src/backend/mixed/% \
+               src/backend/backends.c src/backend/large_math.c,\
                $(filter src/base/% src/rank/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
            $(filter-out $(wildcard tests/kernels/check_gpu*.c) %/check_vulkan.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
