@@ -119,18 +119,22 @@ python: $(PYTHON_SRC) $(B)/python/lace/_abi.py
 	@cp $(PYTHON_SRC) $(B)/python/lace/
 
 # The shared library as the wheel carries it: what it needs is inside, and only the C library stays
-# outside. Debian's archives can be part of a shared library but for one word: jansson asks whether a
-# file is `stdin`, which lies in the C library. Nobody reads files by jansson here, so it asks for
-# another word.
+# outside. Debian's archives can be part of a shared library but for two words that lie in the C library.
+# jansson asks whether a file is `stdin`; nobody reads files by jansson here, so it asks for another
+# word. The libraries of images name `stderr`; they get a copy of it.
+BUNDLED := $(patsubst -l%,%,$(filter-out -lm -lpthread -ldl,$(shell pkg-config --static --libs-only-l $(LIB_PKG))))
 $(B)/bundled/$(SONAME): $(B)/lib/liblace.a
 	@mkdir -p $(@D)
-	@for lib in $(patsubst -l%,%,$(shell pkg-config --libs-only-l $(LIB_PKG))); do \
-	    $(OBJCOPY) --redefine-sym stdin=no_such_file "$$($(CC) -print-file-name=lib$$lib.a)" \
-	        $(@D)/lib$$lib.a || exit 1; done
-	@echo 'void *no_such_file __attribute__((visibility("hidden")));' | \
-	    $(CC) -fPIC -x c -c -o $(@D)/no_such_file.o -
+	@for lib in $(BUNDLED); do \
+	    $(OBJCOPY) --redefine-sym stdin=no_such_file --redefine-sym stderr=copied_stderr \
+	        "$$($(CC) -print-file-name=lib$$lib.a)" $(@D)/lib$$lib.a || exit 1; done
+	@printf '%s\n' '#include <stdio.h>' 'extern FILE *no_such_file, *copied_stderr;' \
+	    'FILE *no_such_file __attribute__((visibility("hidden")));' \
+	    'FILE *copied_stderr __attribute__((visibility("hidden")));' \
+	    '__attribute__((constructor)) static void copy(void) { copied_stderr = stderr; }' | \
+	    $(CC) -fPIC -x c -c -o $(@D)/standard_streams.o -
 	$(call say,link)$(CC) $(LDFLAGS) $(SHARED_FLAGS) -o $@ -Wl,--whole-archive $< -Wl,--no-whole-archive \
-	    $(@D)/no_such_file.o $(patsubst -l%,$(@D)/lib%.a,$(shell pkg-config --libs-only-l $(LIB_PKG))) \
+	    $(@D)/standard_streams.o -Wl,--start-group $(BUNDLED:%=$(@D)/lib%.a) -Wl,--end-group \
 	    -lm -lpthread -ldl
 	@strip --strip-unneeded $@
 
