@@ -200,10 +200,10 @@ static bool begin_plan(lace_batcher *b)
         g->guess.n = g->guess.n_right = 0;
         b->plan.n_rows += g->n_tokens - g->n_computed == 1;
     }
-    b->plan.rows_most = n_most;
+    /* No more rows than give the bits of one: guesses then change no text by rounding. */
+    b->plan.rows_most = b->same_tokens > 1 && b->same_tokens < n_most ? b->same_tokens : n_most;
     if (b->options.is_deterministic) {
         const lace_generation *g = find_waiting(b, UINT64_MAX, true);
-        b->plan.rows_most = n_most < b->same_tokens ? n_most : b->same_tokens;
         if (g && reads_prompt(g))
             return false;
     }

@@ -68,7 +68,7 @@ struct lace_batcher {
     bool guesses;              /* tokens are guessed where it pays */
     bool is_guessing;          /* they were in the last step that could have them */
     int32_t n_plain;           /* steps since then that could have none */
-    int32_t same_tokens;       /* of a batch, if deterministic; see program */
+    int32_t same_tokens;       /* of a batch, if deterministic or with guesses; see program */
     _Atomic int64_t choose_ns; /* left for masks of this step */
     lace_batcher_stats stats;
 };
