@@ -100,6 +100,9 @@ const notRun = [
   [/mistral|qwen3|org\/model/i, 'needs a model by that name'],
   [/--device cuda/, 'needs a GPU'],
   [/^lace rerank /, 'needs a reranker'],
+  [/^lace pull /, 'needs a network'],
+  [/--image /, 'needs a model that sees'],
+  [/perplexity tales-26m /, 'needs a model by that name'],
 ];
 
 // Each runs in the folder; those of long measurements get a short form of them.
