@@ -101,6 +101,8 @@ const notRun = [
   [/--device cuda/, 'needs a GPU'],
   [/^lace rerank /, 'needs a reranker'],
   [/^lace pull /, 'needs a network'],
+  [/^lace (ps|stop)\b/, 'needs a server at the usual port'],
+  [/sql\.gguf/, 'needs an adapter'],
   [/--image /, 'needs a model that sees'],
   [/perplexity tales-26m /, 'needs a model by that name'],
 ];
