@@ -1,7 +1,8 @@
 # lace: the one build file.
 #
 #   make            build build/lace, build/liblace.a and build/liblace.so
-#   make demo       install what is missing, build, and tell a story with the built-in model
+#   make demo       install what is missing, build, and tell a story with the built-in model; without a card,
+#                   without the kernels of GPUs
 #   make test       install what is missing, build, and run all tests; QUICK=1 leaves out the slowest
 #   make check      formatting, layers (who includes whom), CPU levels
 #   make load       the server's tests in full size: 1,000 streams, 10,000 connections and faults
@@ -61,7 +62,7 @@ CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) $(SHARABLE) -fno-math-errno
 CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
 LDLIBS   = $(LIBS) -lm -lpthread -ldl
-LDFLAGS  := $(SAN) -Wl,--as-needed
+LDFLAGS  := $(SAN) -Wl,--as-needed $(LDFLAGS_MORE)
 
 # Windows: base/windows is its POSIX, and its files replace those of base that have the same name before
 # "_windows". Libraries are linked in. Its stack is aligned to 16 bytes, and gcc does not know that of
@@ -253,8 +254,13 @@ $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 deps:
 	@scripts/install-deps.sh
 
+# Kernels of GPUs take minutes to compile. The demo has them where there is a card, where they are compiled
+# already, or where NVCC= names the compiler.
+CARD      := $(firstword $(wildcard /dev/nvidiactl /dev/dxg))
+DEMO_CUDA  = $(or $(CARD),$(filter command environment,$(origin NVCC)),$(if $(filter-out $(wildcard $(CUDA_BIN)),$(CUDA_BIN)),,compiled))
 demo: deps
-	@$(MAKE) --no-print-directory $(B)/lace
+	@$(MAKE) --no-print-directory $(B)/lace $(if $(DEMO_CUDA),,NVCC= \
+	    CPU_ONLY="no NVIDIA card here: the demo leaves out the kernels for it$(COMMA) which make builds")
 	$(B)/lace run -p "Once upon a time" -n 200 --seed 12
 
 test: deps
@@ -452,7 +458,7 @@ $(B)/cuda/images.S: FORCE
 	   echo '.balign 64'; echo "image_$$(basename $$f .fatbin): .incbin \"$$f\""; done; \
 	   echo '$(ASM_END)'; } >$@.new
 	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(NVCC),true,\
-	    echo "  note  no nvcc: this lace runs on the CPU only"); }
+	    echo "  note  $(or $(CPU_ONLY),no nvcc: this lace runs on the CPU only)"); }
 
 .PHONY: FORCE
 

@@ -5,7 +5,8 @@
 #
 # Makes a chroot in FOLDER (default build/chroot) by debootstrap, unless it is there, and in it: installs
 # the packages by apt, runs lace, reads a manual, completes a word, starts a program of Python, builds an
-# example by pkg-config, installs the wheel where there is no compiler, and removes everything again.
+# example by pkg-config, installs the wheel where there is no compiler, computes on two ranks over MPI, and
+# removes everything again.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=${1:-build/chroot}
@@ -55,7 +56,9 @@ print(lace.library_path(), model.embed([\"a\", \"b\"]).shape)"'
 inside "liblace-dev" 'cd /packages && apt-get install -q -y --no-install-recommends ./liblace-dev_*.deb \
         gcc libc6-dev pkg-config >/dev/null 2>&1
     cc -o chat chat.c $(pkg-config --cflags --libs lace) && echo Hello | ./chat model.gguf | tail -c 100'
-inside "removed again" 'apt-get purge -q -y lace liblace1 liblace-dev python3-lace gcc libc6-dev cpp gcc-12 cpp-12 >/dev/null 2>&1
+inside "lace-mpi" 'cd /packages && apt-get install -q -y --no-install-recommends ./lace-mpi_*.deb >/dev/null 2>&1
+    mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 lace run -t 1 -p "Once upon a time" -n 12 --seed 8'
+inside "removed again" 'apt-get purge -q -y lace lace-mpi liblace1 liblace-dev python3-lace gcc libc6-dev cpp gcc-12 cpp-12 >/dev/null 2>&1
     apt-get autoremove -q -y >/dev/null 2>&1
     ! find / -xdev -name "*lace*" -not -path "/packages/*" -not -path "/proc/*" -not -path "*place*" \
         -not -path "/var/cache/*" 2>/dev/null | grep -E "/(lib)?lace" '

@@ -1,6 +1,6 @@
 /*
- * The build file as those meet it who install lace or unpack it without git: `make install` and
- * `make check`, run in a shell. Runs from the project's root, on what is built there.
+ * The build file as those meet it who try lace, install it or unpack it without git: `make demo`,
+ * `make install` and `make check`, run in a shell. Runs from the project's root, on what is built there.
  */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
@@ -165,11 +165,36 @@ static void check_without_git_looks_at_the_files(void)
     remove_all(dir);
 }
 
+/* What `make demo` would do where no kernel is compiled yet, with a compiler for them in the PATH. */
+static void demo_has_kernels_of_gpus_only_for_a_card(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    CHECK(scratch_write("nvcc", "#!/bin/sh\n"));
+    chmod(scratch_path("nvcc"), 0755);
+    static const struct {
+        const char *given;
+        bool left_out;
+    } demos[] = {{"CARD=", true}, {"CARD=/dev/a-card", false}, {"CARD= NVCC=\"$dir/nvcc\"", false}};
+    for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "PATH=\"$dir:$PATH\" $make -n demo B=\"$dir\" CUDA_B=\"$dir\" %s >\"$dir/out\" && "
+                 "grep -c 'NVCC= CPU_ONLY=\"no NVIDIA card here: ' \"$dir/out\"",
+                 demos[i].given);
+        check_code(sh(dir, line), demos[i].left_out ? 0 : 1);
+        CHECK(strcmp(output, demos[i].left_out ? "1\n" : "0\n") == 0);
+    }
+    remove_all(dir);
+}
+
 int main(void)
 {
     CASE(install_takes_what_was_built);
     CASE(install_takes_places_with_spaces_and_quotes);
     CASE(programs_of_others_are_built_with_pkg_config);
+    CASE(demo_has_kernels_of_gpus_only_for_a_card);
     CASE(check_without_git_looks_at_the_files);
     return tap_end();
 }
