@@ -70,6 +70,8 @@
     LINE("vpdpwssd %%zmm" #r ",%%zmm25,%%zmm" #b)
 
 #define DOTS_WORDS(i)                                                                              \
+    LINE("prefetcht1 (%[next])")                                                                   \
+    LINE("add %[step],%[next]")                                                                    \
     LINE("vmovdqu64 64*" #i "(%[wa]),%%zmm24")                                                     \
     LINE("vmovdqu64 64*" #i "(%[wb]),%%zmm25")                                                     \
     EACH_TOKEN(DOT_WORDS, i)
@@ -120,13 +122,6 @@
     SCALES(576)                                                                                    \
     MINS(704, 4)
 
-#define GROUP_WORDS                                                                                \
-    EACH_TOKEN(CLEAR_SUMS, )                                                                       \
-    DOTS_WORDS(0) DOTS_WORDS(1) DOTS_WORDS(2) DOTS_WORDS(3) DOTS_WORDS(4) DOTS_WORDS(5)            \
-    DOTS_WORDS(6) DOTS_WORDS(7) DOTS_WORDS(8) DOTS_WORDS(9) DOTS_WORDS(10) DOTS_WORDS(11)          \
-    DOTS_WORDS(12) DOTS_WORDS(13) DOTS_WORDS(14) DOTS_WORDS(15)                                    \
-    SCALES(1024)
-
 #define ALL_VECTORS                                                                                \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
         "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20",  \
@@ -162,6 +157,38 @@
             : [xs] "r"(args->x_stride), [s] "r"(args->stride), [out] "r"(args->out)                \
             : "memory", "cc", ALL_VECTORS);                               \
     }
+
+/* Pairs of words, while the weights that come next are fetched. */
+static void gemm_words(const gemm_args *args)
+{
+    const uint8_t *wa = args->w[0], *wb = args->w[1], *x = args->x, *d = args->exponents;
+    const uint8_t *x3 = x + 3 * args->x_stride, *d3 = d + 3 * args->stride, *next = args->next;
+    int64_t n = args->n_groups;
+    __asm__ volatile(
+        EACH_TOKEN(CLEAR_FLOATS, )
+        LINE(".p2align 5")
+        LINE("1:")
+        EACH_TOKEN(CLEAR_SUMS, )
+        DOTS_WORDS(0) DOTS_WORDS(1) DOTS_WORDS(2) DOTS_WORDS(3) DOTS_WORDS(4) DOTS_WORDS(5)
+        DOTS_WORDS(6) DOTS_WORDS(7) DOTS_WORDS(8) DOTS_WORDS(9) DOTS_WORDS(10) DOTS_WORDS(11)
+        DOTS_WORDS(12) DOTS_WORDS(13) DOTS_WORDS(14) DOTS_WORDS(15)
+        SCALES(1024)
+        LINE("add $1088,%[wa]")
+        LINE("add $1088,%[wb]")
+        LINE("add $64,%[x]")
+        LINE("add $64,%[x3]")
+        LINE("add $4,%[d]")
+        LINE("add $4,%[d3]")
+        LINE("dec %[n]")
+        LINE("jnz 1b")
+        EACH_TOKEN(STORE, )
+        : [wa] "+r"(wa), [wb] "+r"(wb), [x] "+r"(x), [x3] "+r"(x3), [d] "+r"(d), [d3] "+r"(d3),
+          [next] "+r"(next), [n] "+r"(n)
+        : [xs] "r"(args->x_stride), [s] "r"(args->stride), [out] "r"(args->out),
+          [step] "r"(args->next_step)
+        : "memory", "cc", ALL_VECTORS);
+}
+
 /* Bytes with one scale for 8 groups: until then, sums are only brought to one exponent and added. */
 #define ADD_FLOATS(t, a, b, fa, fb, r, arg)                                                        \
     LINE("vpbroadcastd " AT##t(d, s) ",%%zmm" #r)                                                  \
@@ -228,7 +255,6 @@ GEMM(gemm_offset_1, GROUP_OFFSET_1, 576, 32, 4)
 GEMM(gemm_offset_2, GROUP_OFFSET_2, 640, 32, 8)
 GEMM(gemm_min_1, GROUP_MIN_1, 640, 32, 4)
 GEMM(gemm_min_2, GROUP_MIN_2, 768, 32, 8)
-GEMM(gemm_words, GROUP_WORDS, 1088, 64, 4)
 
 const gemm_fn gemm_avx512vnni[2][2] = {{gemm_offset_1, gemm_offset_2}, {gemm_min_1, gemm_min_2}};
 const gemm_fn gemm_words_avx512vnni = gemm_words;

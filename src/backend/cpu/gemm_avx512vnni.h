@@ -38,7 +38,9 @@ typedef struct gemm_args {
     const uint8_t *extra;     /* of the first token: [n_groups, scales in a group] */
     uint64_t stride;          /* of both, bytes */
     int64_t n_groups;
-    float *out; /* [6, 32] */
+    float *out;          /* [6, 32] */
+    const uint8_t *next; /* of words: fetched meanwhile, `next_step` bytes */
+    int64_t next_step;   /* for every two columns */
 } gemm_args;
 
 /* By [has mins][scales in a group - 1]. */

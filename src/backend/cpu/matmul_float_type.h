@@ -11,9 +11,20 @@
 
 #define OF(name) CAT(name, FLOAT_TYPE)
 
+enum { OF(FETCHED_COLS) = FLOAT_BYTES == 4 ? 1 : 2 }; /* of a panel, in a line of the cache */
+
+/* Of the columns at w0 and w1, what part i of a block's tokens asks for: an equal share. */
+static ahead OF(share)(const uint8_t *w0, const uint8_t *w1, const block *b, int64_t i)
+{
+    int64_t n_parts = (b->n_tokens + b->part - 1) / b->part;
+    int64_t n = (TILE_ROWS * FLOAT_BYTES + n_parts - 1) / n_parts, begin = i * n * b->n_cols;
+    return (ahead){{w0 + begin, w1 + begin}, n};
+}
+
 /* Two vectors of rows with n tokens over n_cols columns; n_rows of them exist. */
 ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x, int64_t n_cols,
-                            const int n, float *out, int64_t out_stride, int64_t n_rows, bool adds)
+                            const int n, float *out, int64_t out_stride, int64_t n_rows, bool adds,
+                            ahead next)
 {
     vf f[LEVEL_FLOAT_TOKENS][2];
     UNROLL
@@ -22,6 +33,8 @@ ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x
         f[t][1] = begin(out + t * out_stride + VW, n_rows - VW, adds);
     }
     for (int64_t k = 0; k < n_cols; k++, x += n) {
+        if (k % OF(FETCHED_COLS) == 0)
+            fetch(&next, OF(FETCHED_COLS));
         vf a = FLOAT_LOAD(w0 + k * TILE_ROWS * FLOAT_BYTES);
         vf b = FLOAT_LOAD(w1 + k * TILE_ROWS * FLOAT_BYTES);
         UNROLL
@@ -40,12 +53,13 @@ ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x
 
 /* The same for a number of tokens that is known only now. */
 static void OF(pair_n)(const uint8_t *w0, const uint8_t *w1, const float *x, int64_t n_cols,
-                       int64_t n, float *out, int64_t out_stride, int64_t n_rows, bool adds)
+                       int64_t n, float *out, int64_t out_stride, int64_t n_rows, bool adds,
+                       ahead next)
 {
     switch (n) {
 #define PAIR(count)                                                                                \
     case count:                                                                                    \
-        OF(pair)(w0, w1, x, n_cols, count, out, out_stride, n_rows, adds);                         \
+        OF(pair)(w0, w1, x, n_cols, count, out, out_stride, n_rows, adds, next);                   \
         break;
         PAIR(1)
         PAIR(2)
@@ -76,11 +90,13 @@ static void OF(multiply_block)(const uint8_t *w, int64_t panel_bytes, int64_t n_
         else if (n_rows - row > TILE_ROWS)
             w1 += panel_bytes;
         const float *x = b->x;
-        for (int64_t t = 0; t < b->n_tokens; t += LEVEL_FLOAT_TOKENS) {
-            int64_t n = min_i64(LEVEL_FLOAT_TOKENS, b->n_tokens - t);
+        int64_t to_next = n_rows - row > PAIR_ROWS ? PAIR_PANELS * panel_bytes : 0;
+        for (int64_t t = 0, i = 0; t < b->n_tokens; t += b->part, i++) {
+            int64_t n = min_i64(b->part, b->n_tokens - t);
+            ahead next = OF(share)(w0 + to_next, w1 + to_next, b, i);
             OF(pair_n)
-            (w0, w1, x, b->n_cols, n, out + t * out_stride + row, out_stride, n_rows - row,
-             b->adds);
+            (w0, w1, x, b->n_cols, n, out + t * out_stride + row, out_stride, n_rows - row, b->adds,
+             next);
             x += n * b->n_cols;
         }
     }
@@ -150,18 +166,21 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
     int64_t most_cols = block_cols(n_tokens, n_cols);
     for (int64_t t = 0; t < n_tokens; t += BLOCK_TOKENS) {
         block b = {.n_tokens = min_i64(BLOCK_TOKENS, n_tokens - t), .x = (float *)scratch};
+        b.part = part_tokens(b.n_tokens);
         for (int64_t col = 0; col < n_cols; col += most_cols) {
             b.n_cols = min_i64(most_cols, n_cols - col);
             b.adds = col > 0;
             float *to = (float *)scratch;
-            for (int64_t i = 0; i < b.n_tokens; i += LEVEL_FLOAT_TOKENS) {
-                int64_t n = min_i64(LEVEL_FLOAT_TOKENS, b.n_tokens - i);
-                interleave(x + (uint64_t)(t + i) * x_stride + 4 * col, x_stride, n, b.n_cols, to);
+            const uint8_t *w0 = w + col * TILE_ROWS * FLOAT_BYTES;
+            const uint8_t *w1 = n_rows > TILE_ROWS ? w0 + (PAIR_PANELS - 1) * panel_bytes : w0;
+            for (int64_t i = 0; i < b.n_tokens; i += b.part) {
+                int64_t n = min_i64(b.part, b.n_tokens - i);
+                interleave(x + (uint64_t)(t + i) * x_stride + 4 * col, x_stride, n, b.n_cols, to,
+                           OF(share)(w0, w1, &b, i / b.part));
                 to += n * b.n_cols;
             }
             OF(multiply_block)
-            (w + col * TILE_ROWS * FLOAT_BYTES, panel_bytes, n_rows, &b, out + t * out_stride,
-             out_stride);
+            (w0, panel_bytes, n_rows, &b, out + t * out_stride, out_stride);
         }
     }
 }
