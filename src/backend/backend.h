@@ -95,6 +95,7 @@ typedef struct program_memory {
 
     /* Of a part of a plan (plan/parts.h); else NULL: */
     uint8_t *border; /* memory of the host where values enter and leave */
+    bool is_shared;  /* it is what queue_take_shared gave */
     uint8_t *room;   /* program.room_bytes of its device's memory, which programs that do not run
                         at the same time share; NULL: it takes its own */
 } program_memory;

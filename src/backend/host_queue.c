@@ -48,6 +48,13 @@ static void close(queue *q)
 {
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
+static const queue_calls calls = {.take = take,
+                                  .give_back = give_back,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .wait = wait,
+                                  .read = read,
+                                  .write = write,
+                                  .close = close};
 
 queue host_queue = {&calls};

@@ -8,6 +8,8 @@
 #ifndef LACE_BACKEND_QUEUE_H
 #define LACE_BACKEND_QUEUE_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 typedef struct queue queue;
@@ -24,6 +26,9 @@ typedef struct queue_calls {
     lace_status (*write)(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err);
     void (*close)(queue *q);
     queue *(*of_device)(queue *q, int32_t device); /* NULL: it is that of the only one */
+    /* Both NULL: the device reads and writes none of the host's memory by itself. */
+    lace_status (*take_shared)(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err);
+    void (*give_back_shared)(queue *q, uint8_t *data);
 } queue_calls;
 
 struct queue {
@@ -43,6 +48,24 @@ static inline void queue_give_back(queue *q, uint8_t *data, uint64_t n_bytes) /*
 {
     if (data)
         q->calls->give_back(q, data, n_bytes);
+}
+
+/* Memory of the host that the device, and others of its kind, can use by themselves. */
+static inline bool queue_shares_memory(const queue *q)
+{
+    return q->calls->take_shared;
+}
+
+static inline lace_status queue_take_shared(queue *q, uint64_t n_bytes, uint8_t **out,
+                                            lace_error *err)
+{
+    return q->calls->take_shared(q, n_bytes, out, err);
+}
+
+static inline void queue_give_back_shared(queue *q, uint8_t *data) /* NULL is fine */
+{
+    if (data)
+        q->calls->give_back_shared(q, data);
 }
 
 /* From one place on the device to another, which do not overlap. */

@@ -146,8 +146,8 @@ static void lower_model(const model_shape *s, const card *c, lowered *out)
     gpu_batch tables = {.pages_per_sequence = 32};
     CHECK(decode_layout_init(f, &out->g, &out->layout, NULL) == LACE_OK);
     decode_layout_place(&out->layout, f, &out->g, card_memory);
-    CHECK(lower_token(out->p, &out->g, false, &tables, f, &out->layout, NULL, &out->list, NULL) ==
-          LACE_OK);
+    CHECK(lower_token(out->p, &out->g, false, &tables, f, &out->layout, NULL, NULL, &out->list,
+                      NULL) == LACE_OK);
 }
 
 static void free_lowered(lowered *l)

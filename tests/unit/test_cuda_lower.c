@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "plan/build.h"
+#include "plan/parts.h"
 #include "backend/cuda/decode_experts.h"
 #include "backend/cuda/handover.h"
 #include "tap.h"
@@ -126,7 +127,8 @@ static value add_layer(plan *p, const kind *k, int i, value x, value angles)
     return plan_add(p, x, y, 1);
 }
 
-static plan *make_plan(const model_kind *m)
+/* As an architecture writes it. */
+static plan *write_plan(const model_kind *m)
 {
     static weight embedding;
     embedding = (weight){.type = DTYPE_Q8_0, .n_rows = m->n_vocab, .n_cols = WIDTH};
@@ -144,12 +146,25 @@ static plan *make_plan(const model_kind *m)
     value last = rms_norm(p, plan_gather(p, x), WIDTH);
     plan_result(p, plan_linear(p, last, &head, NULL, 1));
     CHECK(plan_check(p, NULL) == LACE_OK);
-    plan_count_reads(p); /* as cuda_device.c does */
+    return p;
+}
+
+/* As cuda_device.c has it. */
+static plan *fuse_plan(plan *p)
+{
+    plan_count_reads(p);
+    p->has_copies = true;
+    p->kept_phases = GPU_KEPT_PHASES;
     plan_fuse(p);
     plan_place(p, NULL);
     uint8_t *pages[] = {card_memory, card_memory};
     plan_locate(p, &(plan_memory){.values = card_memory, .pages = pages});
     return p;
+}
+
+static plan *make_plan(const model_kind *m)
+{
+    return fuse_plan(write_plan(m));
 }
 
 /* The card that models are lowered for; its processors are the model's. */
@@ -167,20 +182,26 @@ typedef struct lowered {
     token_list list;
 } lowered;
 
-static void lower_model(const model_kind *m, lowered *out)
+/* p: fused, and taken. */
+static void lower_plan(const model_kind *m, plan *p, const card_border *border, lowered *out)
 {
     memset(out, 0, sizeof *out);
     out->g.can = gpu_abilities_of(card.compiled_for);
     out->g.info.n_processors = m->n_processors;
     out->g.info.max_shared_bytes = card.shared_bytes;
-    out->p = make_plan(m);
+    out->p = p;
     out->is_known = decode_form_match(out->p, &out->g, &out->form);
     const decode_form *f = out->is_known ? &out->form : NULL;
     gpu_batch tables = {.pages_per_sequence = 32};
     CHECK(decode_layout_init(f, &out->g, &out->layout, NULL) == LACE_OK);
     decode_layout_place(&out->layout, f, &out->g, card_memory);
-    CHECK(lower_token(out->p, &out->g, false, &tables, f, &out->layout, NULL, &out->list, NULL) ==
-          LACE_OK);
+    CHECK(lower_token(out->p, &out->g, false, &tables, f, &out->layout, border, NULL, &out->list,
+                      NULL) == LACE_OK);
+}
+
+static void lower_model(const model_kind *m, lowered *out)
+{
+    lower_plan(m, make_plan(m), NULL, out);
 }
 
 static void free_lowered(lowered *l)
@@ -765,8 +786,105 @@ static void rounds_have_room_for_many_rows(void)
     card.shared_bytes = 232448;
 }
 
+/* ---- Parts of plans -------------------------------------------------------------------------- */
+
+/* The parts of a plan; on the host are experts, or else the first layer. */
+static void cut_plan(const model_kind *m, bool has_experts_apart, plan_parts *out)
+{
+    plan *p = write_plan(m);
+    int32_t devices[256];
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        bool is_first = s->layer == 0;
+        devices[i] =
+            s->op == OP_EMBED || (has_experts_apart ? step_has_experts(s) : is_first) ? 0 : 1;
+    }
+    CHECK(plan_parts_create(p, devices, out, NULL) == LACE_OK);
+    plan_free(p);
+}
+
+/* A part, lowered; addresses are such that those of the border are told from those of values. */
+static void lower_part(const model_kind *m, plan_part *part, card_border *border, lowered *out)
+{
+    static uint8_t between[1 << 16];
+    static border_token token;
+    plan *p = part->p;
+    part->p = NULL;
+    *border = (card_border){.p = p,
+                            .values = card_memory,
+                            .border = between,
+                            .shared = between,
+                            .token = &token,
+                            .token_on_card = &token};
+    lower_plan(m, fuse_plan(p), border, out);
+}
+
+/* What a step of the list copies, of the kernel's copies and the engine's. */
+static int32_t n_copied(const device_step *d)
+{
+    return d->a.border.n_large + d->a.border.by_kernel.n_values;
+}
+
+static void last_layers_of_a_part_are_fused_whole(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_layers = 3;
+    m.layers[2] = m.layers[1];
+    plan_parts parts;
+    card_border border;
+    lowered l;
+    cut_plan(&m, false, &parts);
+    CHECK(parts.n_parts == 2 && parts.parts[1].device == 1);
+    CHECK(card_border_fits_token(parts.parts[1].p));
+    lower_part(&m, &parts.parts[1], &border, &l);
+    CHECK_NAMES(&l.list.list, 1, DENSE);
+    CHECK_NAMES(&l.list.list, 2, DENSE);
+    CHECK_NAMES(&l.list.list, -1, "border_enter begin head border_leave");
+    const device_list *list = &l.list.list;
+    const device_step *enter = &list->steps[0], *begin = &list->steps[1],
+                      *leave = &list->steps[list->n_steps - 1],
+                      *last = &list->steps[list->n_steps - 2];
+    CHECK(n_copied(enter) == 1 && enter->a.border.by_kernel.said &&
+          !enter->a.border.by_kernel.done);
+    CHECK(enter->a.border.by_kernel.values[0].to == (const uint8_t *)l.layout.residual);
+    CHECK(enter->a.border.by_kernel.values[0].n == WIDTH / 4);
+    CHECK(begin->a.begin.table == (const uint8_t *)begin->a.begin.residual &&
+          begin->a.begin.row_bytes == 0 && begin->a.begin.type == DTYPE_F32 &&
+          begin->a.begin.angles[0] && begin->a.begin.next.planes);
+    CHECK(n_copied(leave) == 1 && leave->a.border.by_kernel.done);
+    CHECK(leave->a.border.by_kernel.values[0].from ==
+          (const uint8_t *)last->a.product.parts[0].out);
+    free_lowered(&l);
+    plan_parts_free(&parts);
+}
+
+static void attention_between_experts_of_the_host_is_fused(void)
+{
+    model_kind m = model_of(mixture());
+    plan_parts parts;
+    card_border border;
+    lowered l;
+    cut_plan(&m, true, &parts);
+    CHECK(parts.n_parts == 6); /* embedding, attention, experts, attention, experts, the end */
+    lower_part(&m, &parts.parts[3], &border, &l);
+    CHECK_NAMES(&l.list.list, 1, "qkv attend output rms_norm rows route border_leave");
+    const device_list *list = &l.list.list;
+    const device_step *leave = &list->steps[list->n_steps - 1];
+    CHECK(n_copied(&list->steps[0]) == 1);
+    CHECK(n_copied(leave) == 3); /* the residual, its norm, the choices */
+    CHECK(!list->steps[2].a.product.next_squares && list->steps[2].a.product.triggers_late);
+    check_whole(&l);
+    free_lowered(&l);
+    lower_part(&m, &parts.parts[5], &border, &l);
+    CHECK_NAMES(&l.list.list, -1, "border_enter begin head border_leave");
+    free_lowered(&l);
+    plan_parts_free(&parts);
+}
+
 int main(void)
 {
+    CASE(last_layers_of_a_part_are_fused_whole);
+    CASE(attention_between_experts_of_the_host_is_fused);
     CASE(layers_of_llamas_are_fused_whole);
     CASE(experts_are_fused);
     CASE(experts_without_room_are_not);

@@ -86,7 +86,8 @@ static void lower_model(const tiny_options *o, lowered *l)
     gpu_batch tables = {.pages_per_sequence = 32};
     CHECK(decode_layout_init(f, &l->g, &l->layout, NULL) == LACE_OK);
     decode_layout_place(&l->layout, f, &l->g, card_memory);
-    CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, NULL, &l->list, NULL) == LACE_OK);
+    CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, NULL, NULL, &l->list, NULL) ==
+          LACE_OK);
 }
 
 static void lower_arch(const char *architecture, lowered *l)

@@ -56,7 +56,27 @@ static void close(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
+static lace_status take_shared(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err)
+{
+    return cuda_alloc_host(cuda_queue_device(card_queue_stream(q)), n_bytes, (void **)out, NULL,
+                           err);
+}
+
+static void give_back_shared(queue *q, uint8_t *data)
+{
+    cuda_free_host(cuda_queue_device(card_queue_stream(q)), data);
+}
+
+static const queue_calls calls = {.take = take,
+                                  .give_back = give_back,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .wait = wait,
+                                  .read = read,
+                                  .write = write,
+                                  .close = close,
+                                  .take_shared = take_shared,
+                                  .give_back_shared = give_back_shared};
 
 lace_status card_queue_open(cuda_device *d, queue **out, lace_error *err)
 {

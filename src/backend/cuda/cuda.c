@@ -88,6 +88,7 @@ typedef struct launch_config {
     X(cuStreamCreate, (CUstream * out, unsigned flags))                                            \
     X(cuStreamDestroy_v2, (CUstream s))                                                            \
     X(cuStreamSynchronize, (CUstream s))                                                           \
+    X(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags))                                  \
     X(cuStreamBeginCapture_v2, (CUstream s, int mode))                                             \
     X(cuStreamEndCapture, (CUstream s, CUgraph * out))                                             \
     X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream s))              \
@@ -337,6 +338,16 @@ void cuda_free_host(cuda_device *d, void *address)
         driver.cuMemFreeHost(address);
 }
 
+lace_status cuda_host_address(cuda_device *d, void *address, void **out, lace_error *err)
+{
+    CUdeviceptr p = 0;
+    *out = NULL;
+    TRY(enter(d, err));
+    CALL(cuMemHostGetDevicePointer_v2, &p, address, 0);
+    *out = (void *)(uintptr_t)p;
+    return LACE_OK;
+}
+
 lace_status cuda_describe_boxes(const void *rows, uint32_t n_cols, uint32_t n_rows,
                                 uint64_t page_bytes, uint32_t box_rows, void *out, lace_error *err)
 {
@@ -451,6 +462,13 @@ lace_status cuda_event_record(cuda_event *e, cuda_queue *q, lace_error *err)
 {
     TRY(enter(e->device, err));
     CALL(cuEventRecord, e->event, q->stream);
+    return LACE_OK;
+}
+
+lace_status cuda_queue_wait_event(cuda_queue *q, const cuda_event *e, lace_error *err)
+{
+    TRY(enter(q->device, err));
+    CALL(cuStreamWaitEvent, q->stream, e->event, 0);
     return LACE_OK;
 }
 

@@ -51,6 +51,9 @@ lace_status cuda_alloc_host(cuda_device *d, uint64_t n_bytes, void **out, void *
                             lace_error *err);
 void cuda_free_host(cuda_device *d, void *address);
 
+/* How kernels of this card name memory that cuda_alloc_host gave, of whichever card. */
+lace_status cuda_host_address(cuda_device *d, void *address, void **out, lace_error *err);
+
 /*
  * How the copy engine (compute capability 9.0) takes boxes of 64 columns and box_rows rows out of
  * pages, in each of which n_rows rows of f16 follow each other; the first ones begin at `rows`, which
@@ -81,6 +84,8 @@ lace_status cuda_event_create(cuda_device *d, cuda_event **out, lace_error *err)
 void cuda_event_free(cuda_event *e);
 lace_status cuda_event_record(cuda_event *e, cuda_queue *q, lace_error *err);
 lace_status cuda_event_wait(cuda_event *e, lace_error *err); /* by the host */
+/* What is put into the queue from now on begins when the mark, of any queue, has been passed. */
+lace_status cuda_queue_wait_event(cuda_queue *q, const cuda_event *e, lace_error *err);
 /* Microseconds between two marks that have been passed. */
 lace_status cuda_event_elapsed(cuda_event *from, cuda_event *to, double *out, lace_error *err);
 

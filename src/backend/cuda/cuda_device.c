@@ -212,6 +212,7 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     options.kv_data = m->pages;
     options.slots = m->slots;
     options.border = m->border;
+    options.is_shared = m->is_shared;
     options.room = m->room;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
     p->chooses = gpu_plan_chooses(cp->on_card);

@@ -167,9 +167,12 @@ static int32_t match_norm(const step **at, const step *end, int32_t residual, co
     return s->out[0].value;
 }
 
-/* One layer from s on; returns how many steps it has, 0 if it has another form. */
-static int32_t match_layer(const step *s, int32_t left, int32_t residual, const gpu *g,
-                           layer_steps *l)
+/*
+ * One layer from s on; returns how many steps it has, 0 if it has another form. may_end: what is
+ * behind attention may be missing, or of another form: then it is not a part of it.
+ */
+static int32_t match_layer(const step *s, int32_t left, int32_t residual, bool may_end,
+                           const gpu *g, layer_steps *l)
 {
     const step *at = s, *end = s + left;
     memset(l, 0, sizeof *l);
@@ -178,12 +181,16 @@ static int32_t match_layer(const step *s, int32_t left, int32_t residual, const 
         !match_residual(&at, end, residual, &l->o, &l->o_norm, &l->o_add) ||
         l->o->in[0].value != l->attend->out[0].value)
         return 0;
+    layer_steps attention = *l;
+    int32_t n_attention = (int32_t)(at - s);
     in = match_norm(&at, end, residual, &l->ffn_norm);
     bool has_experts = at < end && at->op == OP_MATMUL;
-    if (has_experts ? !match_experts(&at, end, residual, g, l)
-                    : !match_ffn(&at, end, in, residual, l))
-        return 0;
-    return (int32_t)(at - s);
+    if (has_experts ? match_experts(&at, end, residual, g, l)
+                    : match_ffn(&at, end, in, residual, l))
+        return (int32_t)(at - s);
+    *l = attention;
+    l->is_attention = true;
+    return may_end ? n_attention : 0;
 }
 
 /* Whether blocks have room for a layer's products, and norms are where they are needed: what is
@@ -192,7 +199,7 @@ static bool can_run(const layer_steps *l, const gpu *g)
 {
     return gpu_product_fits(g, l->qkv) && gpu_product_fits(g, l->o) &&
            (!l->glu || (gpu_product_fits(g, l->glu) && gpu_product_fits(g, l->down))) &&
-           (l->o_norm || l->ffn_norm);
+           (l->o_norm || (l->is_attention ? l->norm : l->ffn_norm));
 }
 
 /* ---- The plan -------------------------------------------------------------------------------- */
@@ -203,6 +210,7 @@ typedef struct matcher {
     const gpu *g;
     decode_form *f;
     int32_t residual;
+    bool is_part;      /* of a plan */
     int32_t *last_use; /* [n_values] the last step that has it as an operand */
 } matcher;
 
@@ -227,7 +235,8 @@ static bool is_closed(const matcher *m, int32_t i, int32_t end)
         for (int k = 0; k < STEP_MAX_OUT; k++) {
             int32_t v = m->p->steps[n].out[k].value;
             if (v >= 0 && v != m->residual &&
-                (m->last_use[v] >= end || v == m->p->logits || v == m->p->hidden))
+                (m->last_use[v] >= end || v == m->p->logits || v == m->p->hidden ||
+                 m->p->values[v].leaves))
                 return false;
         }
     return true;
@@ -238,8 +247,8 @@ static bool has_early_angles(const matcher *m, const step *rope)
 {
     if (rope->op != OP_ROPE_KV)
         return true;
-    for (int32_t i = 1; i < m->p->n_steps && m->p->steps[i].op == OP_ROPE_TABLE; i++)
-        if (m->p->steps[i].out[0].value == rope->in[0].value)
+    for (int t = 0; t < 2 && m->f->tables[t]; t++)
+        if (m->f->tables[t]->out[0].value == rope->in[0].value)
             return true;
     return false;
 }
@@ -290,7 +299,7 @@ static void match_segments(matcher *m, int32_t i)
     int32_t n = m->p->n_steps;
     while (i < n && !match_head(m, i)) {
         layer_steps l;
-        int32_t taken = match_layer(&m->p->steps[i], n - i, m->residual, m->g, &l);
+        int32_t taken = match_layer(&m->p->steps[i], n - i, m->residual, m->is_part, m->g, &l);
         if (taken > 0 && can_run(&l, m->g) && is_closed(m, i, i + taken)) {
             add_layer(m, i, taken, &l);
             i += taken;
@@ -304,7 +313,7 @@ static void match_segments(matcher *m, int32_t i)
 static bool match_steps(const matcher *m)
 {
     const decode_form *f = m->f;
-    bool has_any = false;
+    bool has_any = m->is_part && f->head; /* a part may have nothing else */
     for (int32_t i = 0; i < m->p->n_steps; i++)
         f->forms[i].is_layers = i < f->n_begin || (f->head && &m->p->steps[i] >= f->gather);
     for (int32_t i = 0; i < f->n_segments; i++) {
@@ -321,16 +330,33 @@ static bool match_steps(const matcher *m)
     return has_any || f->n_layers > 0;
 }
 
+/* What the plan begins with: the embedding of a token; of a part, what its first step reads, if that
+ * comes from another one. */
+static bool match_entry(const plan *p, decode_form *f)
+{
+    const step *s = p->steps;
+    if (s->op == OP_EMBED) {
+        f->embed = &p->steps[f->n_begin++];
+        f->entry = s->out[0];
+        return s->a.embed.by == EMBED_BY_TOKEN;
+    }
+    while (s + 1 < p->steps + p->n_steps && s->op == OP_ROPE_TABLE)
+        s++;
+    f->entry = s->in[0];
+    const plan_value *v = f->entry.value >= 0 ? &p->values[f->entry.value] : NULL;
+    return v && v->enters && f->entry.root == f->entry.value && v->format == ACT_F32 &&
+           v->row_factor <= 1;
+}
+
 bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
 {
     memset(f, 0, sizeof *f);
-    if (p->n_steps < 2 || p->steps[0].op != OP_EMBED || p->steps[0].a.embed.by != EMBED_BY_TOKEN ||
-        p->steps[0].out[0].width % GPU_GROUP != 0 || g->info.n_processors > DECODE_MAX_BLOCKS)
+    if (p->n_steps < 2 || !match_entry(p, f) || f->entry.width % GPU_GROUP != 0 ||
+        g->info.n_processors > DECODE_MAX_BLOCKS)
         return false;
-    matcher m = {.p = p, .g = g, .f = f, .residual = p->steps[0].out[0].value};
+    matcher m = {.p = p, .g = g, .f = f, .residual = f->entry.value, .is_part = !f->embed};
     f->steps = p->steps;
     f->n_steps = p->n_steps;
-    f->embed = &p->steps[f->n_begin++];
     for (int t = 0; t < 2 && f->n_begin < p->n_steps && p->steps[f->n_begin].op == OP_ROPE_TABLE;
          t++)
         f->tables[t] = &p->steps[f->n_begin++];

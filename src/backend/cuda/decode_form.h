@@ -23,6 +23,7 @@ typedef struct layer_steps {
     /* Attention is of a kind that the fused kernel does not know: its steps, from behind qkv up to
      * attend, are launched as they are. q_norm, k_norm and rope are NULL then. */
     bool attends_by_steps;
+    bool is_attention; /* and nothing behind it: ffn_norm and all that follows are NULL */
 } layer_steps;
 
 /* Neighbouring steps of a plan: a layer of a known form, or steps one by one. */
@@ -34,7 +35,9 @@ typedef struct decode_segment {
 } decode_segment;
 
 typedef struct decode_form {
-    const step *embed, *tables[2];
+    const step *embed; /* NULL: of a part of a plan that begins further on */
+    operand entry;     /* the residual, as embed makes it, or as it enters the part */
+    const step *tables[2];
     int32_t n_begin; /* steps from the plan's first on that these are */
     decode_segment *segments;
     int32_t n_segments, n_layers; /* n_layers: segments that are fused */

@@ -71,7 +71,7 @@ static void need_vectors(decode_layout *l, const decode_form *f)
         if (s->glu) {
             need_product(l, FOR_GLU, s->glu);
             need_product(l, FOR_DOWN, s->down);
-        } else {
+        } else if (s->expert_glu) {
             need(l, FOR_EXPERTS, s->expert_glu->a.moe.gate, 1, 0);
             need(l, FOR_EXPERTS_DOWN, s->expert_down->a.moe.down, s->route->a.moe.n_used,
                  gpu_experts_stride(s));
@@ -138,7 +138,7 @@ static void cut_for_attention(decode_layout *l, const decode_form *f, const gpu 
 /* What the layer that needs most of it needs. */
 static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g, cutter *c)
 {
-    uint64_t n_blocks = (uint64_t)g->info.n_processors, width = (uint64_t)f->embed->out[0].width;
+    uint64_t n_blocks = (uint64_t)g->info.n_processors, width = (uint64_t)f->entry.width;
     uint64_t rows[3] = {0}, n_experts = 0;
     for (int32_t i = 0; i < f->n_segments; i++) {
         const layer_steps *s = &f->segments[i].l;
@@ -150,7 +150,7 @@ static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g,
             n_experts = larger(n_experts, (uint64_t)s->route->a.moe.n_experts);
     }
     cut_for_attention(l, f, g, c);
-    l->residual = (float *)f->embed->out[0].data;
+    l->residual = (float *)f->entry.data;
     l->q = cut(c, 4 * rows[0]);
     l->k = cut(c, 4 * rows[1]);
     l->v = cut(c, 4 * rows[2]);
@@ -159,7 +159,11 @@ static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g,
     l->y = cut(c, 4 * width);
     l->router = n_experts > 0 ? cut(c, 4 * n_experts) : NULL;
     l->shared_by = cut(c, 4);
-    l->logits = f->head ? cut(c, 4 * (uint64_t)f->head->out[0].width) : NULL;
+    const step *last = f->softcap ? f->softcap : f->head;
+    if (last && !f->embed) /* of a part: it leaves from there */
+        l->logits = (float *)last->out[0].data;
+    else
+        l->logits = f->head ? cut(c, 4 * (uint64_t)f->head->out[0].width) : NULL;
     l->best = cut(c, sizeof *l->best * n_blocks);
     for (int32_t i = 0; i < l->n_vectors; i++)
         l->vectors[i].v.planes = cut(c, l->vectors[i].n_bytes);

@@ -40,7 +40,9 @@ static uint64_t matrix_bytes(const step *s)
 static uint64_t layer_bytes(const layer_steps *l)
 {
     return matrix_bytes(l->qkv) + matrix_bytes(l->o) +
-           (l->glu ? matrix_bytes(l->glu) + matrix_bytes(l->down) : gpu_experts_bytes(l));
+           (l->glu            ? matrix_bytes(l->glu) + matrix_bytes(l->down)
+            : l->is_attention ? 0
+                              : gpu_experts_bytes(l));
 }
 
 product_room product_room_choose(const decode_form *f, const decode_layout *m, const gpu *g)
@@ -60,7 +62,7 @@ product_room product_room_choose(const decode_form *f, const decode_layout *m, c
         if (l->glu) {
             const weight *down = l->down->a.matmul.weights[0];
             bytes = residual_bytes(g, down, decode_layout_vector(m, FOR_DOWN, down));
-        } else {
+        } else if (!l->is_attention) {
             bytes = gpu_experts_down_bytes(g, l);
         }
         r.residual_shared = larger(r.residual_shared, bytes);

@@ -105,7 +105,7 @@ static const step *maker_of(const matcher *m, const step *s, int32_t value)
 
 static bool is_given_out(const matcher *m, int32_t value)
 {
-    return value == m->p->logits || value == m->p->hidden;
+    return value == m->p->logits || value == m->p->hidden || m->p->values[value].leaves;
 }
 
 /* The one step that has what `s` made as an operand, or a part of it; NULL: there are more. */

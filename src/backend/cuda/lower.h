@@ -18,6 +18,7 @@
 #ifndef LACE_BACKEND_CUDA_LOWER_H
 #define LACE_BACKEND_CUDA_LOWER_H
 
+#include "backend/cuda/card_border.h"
 #include "backend/cuda/decode_layout.h"
 #include "backend/cuda/decode_params.h"
 #include "backend/cuda/gpu.h"
@@ -68,6 +69,7 @@ struct device_step {
         decode_heads heads;
         gpu_scan scan;
         gpu_delta delta;
+        border_step border;
     } a;
 };
 
@@ -118,10 +120,10 @@ typedef struct token_list {
     int32_t n_vocab;
 } token_list;
 
-/* f: NULL if no layer has a known form. ring: on the card. */
+/* f: NULL if no layer has a known form. border: of a part of a plan; else NULL. ring: on the card. */
 lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_batch *tables,
-                        const decode_form *f, const decode_layout *m, int32_t *ring,
-                        token_list *out, lace_error *err);
+                        const decode_form *f, const decode_layout *m, const card_border *border,
+                        int32_t *ring, token_list *out, lace_error *err);
 void token_list_free(token_list *l);
 
 /*

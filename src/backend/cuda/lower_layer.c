@@ -136,9 +136,17 @@ bool lower_is_handed_over(const lowering *w, int32_t i)
     if (i == 0) /* by the kernel that begins a token */
         return w->f->n_segments > 0 && w->f->segments[0].is_fused;
     const decode_segment *before = &w->f->segments[i - 1];
-    if (!before->is_fused)
+    if (!before->is_fused || before->l.is_attention)
         return false;
     return i == w->f->n_segments || before->l.down_norm || w->f->segments[i].l.norm;
+}
+
+/* What a product leaves where nobody reads it: a vector of the layer's own. */
+static handover to_nobody(const lowering *w, const layer_steps *l)
+{
+    const step *any = l->norm ? l->norm : l->ffn_norm;
+    any = any ? any : l->o_norm;
+    return (handover){lower_vector(w, FOR_QKV, l->qkv), any->a.norm.weight};
 }
 
 /* For the segment i, the head behind the last of them; `before` gives a vector that nobody reads,
@@ -153,9 +161,7 @@ static handover handover_to(const lowering *w, int32_t i, const layer_steps *bef
         return (handover){lower_vector(w, FOR_QKV, l->qkv),
                           l->norm ? l->norm->a.norm.weight : NULL};
     }
-    const step *any = before->norm ? before->norm : before->ffn_norm;
-    any = any ? any : before->o_norm;
-    return (handover){lower_vector(w, FOR_QKV, before->qkv), any->a.norm.weight};
+    return to_nobody(w, before);
 }
 
 static void add_pack(lowering *w, const step *at, const float *x, int64_t width, decode_vector to)
@@ -464,10 +470,15 @@ void lower_add_layer(lowering *w, int32_t i)
     add_qkv(w, l, makes, !is_made && !makes);
     add_attention(w, l);
     handover amid = {.norm = l->ffn_norm ? l->ffn_norm->a.norm.weight : NULL};
-    amid.v = l->glu ? lower_vector(w, FOR_GLU, l->glu)
-                    : decode_layout_vector(w->m, FOR_EXPERTS, l->expert_glu->a.moe.gate);
+    if (l->is_attention)
+        amid = to_nobody(w, l);
+    else
+        amid.v = l->glu ? lower_vector(w, FOR_GLU, l->glu)
+                        : decode_layout_vector(w->m, FOR_EXPERTS, l->expert_glu->a.moe.gate);
     add_residual(w, "output", l->o, l->o_norm, l->o_add, l->attends_by_steps && can_make(l->o),
                  lower_vector(w, FOR_OUTPUT, l->o), amid, w->m->squares[1]);
+    if (l->is_attention)
+        return;
     handover next = handover_to(w, i + 1, l);
     if (l->glu) {
         add_glu(w, l);

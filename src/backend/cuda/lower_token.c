@@ -41,12 +41,13 @@ static device_step begin_of(const lowering *w, const decode_best *best, int32_t 
                             int32_t *ring)
 {
     const step *e = w->f->embed;
+    int64_t width = w->f->entry.width;
     const decode_segment *s = w->f->segments;
     bool is_read = w->f->n_segments > 0 && s->is_fused;
     const step *norm = is_read ? s->l.norm : NULL;
     device_step d = {.name = "begin",
                      .layer = -1,
-                     .first = e,
+                     .first = w->f->steps,
                      .n_steps = w->f->n_begin,
                      .launch = lower_launch_fused,
                      .kernel = "decode_begin_kernel",
@@ -57,15 +58,20 @@ static device_step begin_of(const lowering *w, const decode_best *best, int32_t 
                         .best = best,
                         .n_best = n_best,
                         .ring = ring,
-                        .table = e->a.embed.table->data,
-                        .row_bytes = row_bytes(e->a.embed.table->type, e->out[0].width),
-                        .type = (int32_t)e->a.embed.table->type,
-                        .width = (int32_t)e->out[0].width,
-                        .scale = e->a.embed.scale,
+                        .table = (const uint8_t *)w->m->residual, /* that has entered */
+                        .type = (int32_t)DTYPE_F32,
+                        .width = (int32_t)width,
+                        .scale = 1,
                         .residual = w->m->residual,
                         .next_norm = norm ? norm->a.norm.weight : NULL,
                         .next = is_read ? lower_vector(w, FOR_QKV, s->l.qkv) : (decode_vector){0},
                         .next_squares = w->m->squares[0]};
+    if (e) {
+        p->table = e->a.embed.table->data;
+        p->row_bytes = row_bytes(e->a.embed.table->type, width);
+        p->type = (int32_t)e->a.embed.table->type;
+        p->scale = e->a.embed.scale;
+    }
     for (int t = 0; t < 2; t++) {
         const step *table = w->f->tables[t];
         if (!table)
@@ -78,14 +84,20 @@ static device_step begin_of(const lowering *w, const decode_best *best, int32_t 
     return d;
 }
 
+static device_step *add_any(lowering *w)
+{
+    device_step *d = w->status == LACE_OK ? device_list_add(&w->out->list) : NULL;
+    if (!d && w->status == LACE_OK)
+        w->status = error_nomem(w->err, "a plan for a GPU");
+    return d;
+}
+
 static void lower_fused(lowering *w, int32_t *ring)
 {
     token_list *out = w->out;
-    device_step *d = device_list_add(&out->list);
-    if (!d) {
-        w->status = error_nomem(w->err, "a plan for a GPU");
+    device_step *d = add_any(w);
+    if (!d)
         return;
-    }
     *d = begin_of(w, NULL, 0, NULL);
     w->n_squares = 1;
     for (int32_t i = 0; i < w->f->n_segments; i++) {
@@ -127,11 +139,9 @@ static device_step begin_plain(const plan *p, const decode_layout *m, const deco
 
 static void lower_plain(lowering *w, const plan *p)
 {
-    device_step *d = device_list_add(&w->out->list);
-    if (!d) {
-        w->status = error_nomem(w->err, "a plan for a GPU");
+    device_step *d = add_any(w);
+    if (!d)
         return;
-    }
     *d = begin_plain(p, w->m, NULL);
     w->out->begin_drawn = begin_plain(p, w->m, w->m->drawn);
     for (int32_t i = 0; i < p->n_steps; i++)
@@ -140,24 +150,51 @@ static void lower_plain(lowering *w, const plan *p)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_batch *tables,
-                        const decode_form *f, const decode_layout *m, int32_t *ring,
-                        token_list *out, lace_error *err)
+/* ---- Parts of plans -------------------------------------------------------------------------- */
+
+static lace_status launch_border(const gpu_job *j, const device_step *d, lace_error *err)
 {
-    *out = (token_list){.n_vocab = (int32_t)p->values[p->logits].width};
+    uint32_t grid[3] = {1, 1, 1};
+    TRY(card_border_copy_large(j->queue, d->a.border.large, d->a.border.n_large, d->a.border.enters,
+                               err));
+    return gpu_start(j, d->name, grid, BORDER_THREADS, 0, &d->a.border.by_kernel, err);
+}
+
+/* What enters a part, or leaves it. */
+static void add_border(lowering *w, const plan *p, const card_border *b, bool enters)
+{
+    device_step *d = b ? add_any(w) : NULL;
+    if (!d)
+        return;
+    *d = (device_step){.name = enters ? "border_enter" : "border_leave",
+                       .layer = p->steps[enters ? 0 : p->n_steps - 1].layer,
+                       .first = &p->steps[enters ? 0 : p->n_steps - 1],
+                       .launch = launch_border};
+    card_border_of_token(b, enters, w->m->state, &d->a.border);
+    w->out->has_plain = true; /* these kernels are found when they are launched first */
+}
+
+lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_batch *tables,
+                        const decode_form *f, const decode_layout *m, const card_border *border,
+                        int32_t *ring, token_list *out, lace_error *err)
+{
+    *out = (token_list){.n_vocab = p->logits < 0 ? 0 : (int32_t)p->values[p->logits].width};
     lowering w = {
         .g = g, .is_exact = is_exact, .tables = tables, .f = f, .m = m, .out = out, .err = err};
-    for (int32_t i = 0; i < p->n_steps; i++)
+    for (int32_t i = 0; i < p->n_steps && p->logits >= 0; i++)
         for (int k = 0; k < STEP_MAX_OUT; k++)
             if (p->steps[i].out[k].value == p->logits)
                 out->logits = (const float *)p->steps[i].out[k].data;
     if (f) {
         w.room = product_room_choose(f, m, g);
         w.room_any = product_room_choose_any(f, g);
-        lower_fused(&w, ring);
-    } else {
-        lower_plain(&w, p);
     }
+    add_border(&w, p, border, true);
+    if (f)
+        lower_fused(&w, ring);
+    else
+        lower_plain(&w, p);
+    add_border(&w, p, border, false);
     if (w.status != LACE_OK)
         token_list_free(out);
     return w.status;

@@ -182,11 +182,11 @@ static uint64_t beside_bytes(const plan *p)
     return aligned(4 * (uint64_t)p->limits.max_tokens * (uint64_t)beside_width(p));
 }
 
-/* Single tokens are recorded, but for plans that end early or read more than tokens, and parts. */
+/* Single tokens are recorded, but for plans that end early or read more than tokens. */
 static bool has_player(const plan *p)
 {
-    return p->logits >= 0 && !p->limits.stops_at_hidden && beside_width(p) == 0 &&
-           !card_border_has(p);
+    return (card_border_has(p) ? card_border_fits_token(p) : p->logits >= 0) &&
+           !p->limits.stops_at_hidden && beside_width(p) == 0;
 }
 
 uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o)
@@ -294,19 +294,21 @@ static uint8_t *place_parts(gpu_plan *gp, const gpu_plan_options *o)
 static lace_status create_player(gpu_plan *gp, lace_error *err)
 {
     plan *p = gp->p;
-    if (!has_player(p))
+    bool is_part = card_border_has(p);
+    if (!has_player(p) || (is_part && !gp->border.shared))
         return LACE_OK;
     gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
     for (int32_t g = 0; g < gp->n_groups; g++)
         tables.tables[g] = table_of(gp, gp->tables_device, g, 0);
-    gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
+    gp->can_sample = !is_part && gpu_can_sample(gp->g, p->values[p->logits].width);
     token_player_options o = {.p = p,
                               .g = gp->g,
                               .queue = gp->queue,
                               .scratch = gp->scratch,
                               .scratch_bytes = gp->scratch_bytes,
                               .is_exact = gp->is_exact,
-                              .tables = tables};
+                              .tables = tables,
+                              .border = is_part ? &gp->border : NULL};
     return token_player_create(&o, &gp->player, err);
 }
 
@@ -338,7 +340,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
                                .queue = o->queue,
                                .values = gp->memory,
                                .border = o->border};
-    TRY_GOTO(status, done, card_border_init(&gp->border, err));
+    TRY_GOTO(status, done, card_border_init(&gp->border, o->is_shared, err));
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         TRY_GOTO(status, done, create_slot(gp, o, &gp->slots[i], err));
     if (!(gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1))) {
@@ -531,6 +533,10 @@ static lace_status launch_token(gpu_plan *gp, const gpu_slot *slot, const batch 
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, slot, g, sequence, b->pages[g][0], position / PAGE_TOKENS + 1, err));
     gp->last_logits = token_player_logits(gp->player);
+    if (gp->border.shared)
+        card_border_begin_token(&gp->border, token, position, sequence);
+    if (gp->border.shared && !ns)
+        return token_player_part(gp->player, position, err);
     return ns ? token_player_trace(gp->player, token, position, sequence, ns, err)
               : token_player_token(gp->player, token, position, sequence, gp->last_tokens, err);
 }
@@ -667,9 +673,21 @@ lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err)
     return cuda_event_wait(gp->slots[gp->n_collected++ % PROGRAM_SLOTS].done, err);
 }
 
+/* A part's single token: what crosses is fetched and brought by the launches themselves. */
+static lace_status run_part_token(gpu_plan *gp, const batch *b, bool is_traced, lace_error *err)
+{
+    gp->last_list = token_player_list(gp->player);
+    if (is_traced)
+        TRY(prepare_trace(gp, err));
+    TRY(launch_token(gp, &gp->slots[0], b, is_traced ? gp->ns : NULL, err));
+    return card_border_wait_token(&gp->border, err);
+}
+
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
                          lace_error *err)
 {
+    if (gp->border.shared && gp->player && b->n_tokens == 1)
+        return run_part_token(gp, b, is_traced, err);
     TRY(card_border_send(&gp->border, b, err));
     TRY(queue_batch(gp, b, rules, is_traced, err));
     TRY(card_border_fetch(&gp->border, b, err));

@@ -95,8 +95,8 @@ static lace_status prepare(token_player *t, lace_error *err)
                         NULL, err));
     TRY(cuda_alloc_host(g->device, sizeof *t->rule_host, (void **)&t->rule_host, NULL, err));
     TRY(token_ring_create(g, &t->ring, err));
-    TRY(lower_token(t->o.p, g, t->o.is_exact, &t->o.tables, f, &t->layout, t->ring.device, &t->list,
-                    err));
+    TRY(lower_token(t->o.p, g, t->o.is_exact, &t->o.tables, f, &t->layout, t->o.border,
+                    t->ring.device, &t->list, err));
     TRY(device_list_prepare(g, t->list.list.steps, t->list.list.n_steps, err));
     TRY(device_list_prepare(g, &t->list.begin_best, 1, err));
     TRY(device_list_prepare(g, &t->list.begin_drawn, 1, err));
@@ -236,6 +236,11 @@ lace_status token_player_token(token_player *t, int32_t token, int32_t position,
                             .n = 1};
     if (token < 0)
         TRY(gpu_fill_tokens(t->o.g, t->o.queue, &p, err));
+    return run(t, SINGLE, position, err);
+}
+
+lace_status token_player_part(token_player *t, int32_t position, lace_error *err)
+{
     return run(t, SINGLE, position, err);
 }
 

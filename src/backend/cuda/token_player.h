@@ -15,8 +15,9 @@ typedef struct token_player_options {
     cuda_queue *queue;
     uint8_t *scratch;
     uint64_t scratch_bytes;
-    bool is_exact;    /* gpu_job */
-    gpu_batch tables; /* where the page tables are */
+    bool is_exact;             /* gpu_job */
+    gpu_batch tables;          /* where the page tables are */
+    const card_border *border; /* of a part of a plan; else NULL */
 } token_player_options;
 
 /* Memory on the card that it takes. */
@@ -32,6 +33,9 @@ void token_player_free(token_player *t); /* NULL is fine */
 lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t sequence,
                                const int32_t *last_tokens, lace_error *err);
 const float *token_player_logits(const token_player *t);
+
+/* The same of a part of a plan, for the token that its border says (card_border_begin_token). */
+lace_status token_player_part(token_player *t, int32_t position, lace_error *err);
 
 /* The same, waiting for each step: ns of [token_player_list's steps]. */
 lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t sequence,

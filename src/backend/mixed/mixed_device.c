@@ -64,8 +64,15 @@ static void close_queue(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy,        zero,     wait,
-                                  read, write,     close_queue, of_device};
+static const queue_calls calls = {.take = take,
+                                  .give_back = give_back,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .wait = wait,
+                                  .read = read,
+                                  .write = write,
+                                  .close = close_queue,
+                                  .of_device = of_device};
 
 static lace_status open_queue(device *dev, queue **out, lace_error *err)
 {

@@ -21,6 +21,7 @@ typedef struct mixed_program {
     queue *queues[DEVICES_MAX];
     uint64_t border_bytes;
     uint8_t *border;
+    queue *sharer;                  /* who gave the border; NULL: the host */
     uint64_t logits, logits_stride; /* in the border */
     uint64_t hidden, hidden_stride;
 } mixed_program;
@@ -151,12 +152,32 @@ uint64_t program_bytes_on(const program *p, int32_t i)
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+/* Memory that a card can use by itself, if there is one that can: nothing is copied twice then. */
+static lace_status take_border(mixed_program *mp, const program_memory *m, lace_error *err)
+{
+    for (int32_t i = 0; i < mp->n_parts && !mp->sharer; i++) {
+        queue *q = queue_of_device(m->queue, mp->parts[i].device);
+        if (queue_shares_memory(q) &&
+            queue_take_shared(q, mp->border_bytes, &mp->border, NULL) == LACE_OK)
+            mp->sharer = q;
+    }
+    if (!mp->sharer && !(mp->border = mem_map(mp->border_bytes)))
+        return error_nomem(err, "the values between devices");
+    return LACE_OK;
+}
+
+static void give_back_border(mixed_program *mp)
+{
+    if (mp->sharer)
+        queue_give_back_shared(mp->sharer, mp->border);
+    else
+        mem_unmap(mp->border, mp->border_bytes);
+}
+
 lace_status mixed_program_prepare(program *p, const program_memory *m, lace_error *err)
 {
     mixed_program *mp = (mixed_program *)p;
-    mp->border = mem_map(mp->border_bytes);
-    if (!mp->border)
-        return error_nomem(err, "the values between devices");
+    TRY(take_border(mp, m, err));
     for (int32_t i = 0; i < mp->n_parts; i++) {
         int32_t d = mp->parts[i].device;
         mp->queues[d] = queue_of_device(m->queue, d);
@@ -165,6 +186,7 @@ lace_status mixed_program_prepare(program *p, const program_memory *m, lace_erro
         program_memory memory = *m;
         memory.queue = mp->queues[d];
         memory.border = mp->border;
+        memory.is_shared = mp->sharer != NULL;
         memory.room = mp->rooms[d];
         TRY(program_prepare(mp->parts[i].program, &memory, err));
     }
@@ -179,7 +201,7 @@ void mixed_program_free(program *p)
     for (int32_t d = 0; d < DEVICES_MAX; d++)
         if (mp->rooms[d])
             queue_give_back(mp->queues[d], mp->rooms[d], mp->room_bytes[d]);
-    mem_unmap(mp->border, mp->border_bytes);
+    give_back_border(mp);
     mem_free_all(mp->parts, mp);
 }
 

@@ -115,8 +115,14 @@ static void close_queue(queue *base)
     mem_free(base);
 }
 
-static const queue_calls calls = {take, give_back, copy,        zero, wait,
-                                  read, write,     close_queue, NULL};
+static const queue_calls calls = {.take = take,
+                                  .give_back = give_back,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .wait = wait,
+                                  .read = read,
+                                  .write = write,
+                                  .close = close_queue};
 
 static lace_status open_queue(device *d, queue **out, lace_error *err)
 {

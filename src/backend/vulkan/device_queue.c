@@ -81,7 +81,14 @@ static void close(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close, NULL};
+static const queue_calls calls = {.take = take,
+                                  .give_back = give_back,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .wait = wait,
+                                  .read = read,
+                                  .write = write,
+                                  .close = close};
 
 lace_status vulkan_open_queue(vulkan *v, queue **out, lace_error *err)
 {
