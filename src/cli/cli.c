@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,11 +69,12 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
     int32_t host_experts = p->host_experts ? INT32_MAX : p->n_host_experts;
     if (p->layers)
         TRY(read_layers(p->layers, &layers, err));
-    bool is_said = p->layers || host_experts || p->split || p->file || strchr(device, ',');
+    bool is_said =
+        p->layers || host_experts || p->split || p->file || p->card_bytes || strchr(device, ',');
     if (o->ranks && is_said)
         return error_set(err, LACE_E_ARG,
                          "several ranks compute on the CPU: they exclude --gpu-layers, --cpu-moe, "
-                         "--n-cpu-moe, --tensor-split and --place");
+                         "--n-cpu-moe, --gpu-memory, --tensor-split and --place");
     if (p->file && (p->layers || host_experts || p->split))
         return error_set(
             err, LACE_E_ARG,
@@ -90,7 +92,10 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
                               host_experts > 10000 ? 10000 : host_experts);
     if (p->split && layers != 0 && n < sizeof p->text)
         n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";split=%s", p->split);
-    if (strcmp(device, "auto") == 0 && n_context > 0 && n < sizeof p->text)
+    if (p->card_bytes && layers != 0 && !p->file && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";memory=%" PRIu64, p->card_bytes);
+    if ((strcmp(device, "auto") == 0 || p->card_bytes) && !p->file && n_context > 0 &&
+        n < sizeof p->text)
         n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";tokens=%d", n_context);
     if (n >= sizeof p->text)
         return error_set(err, LACE_E_ARG, "the names of devices and files are too long");

@@ -112,6 +112,7 @@ typedef struct cli_place {
     const char *layers, *split, *file;
     bool host_experts; /* of all layers */
     int32_t n_host_experts;
+    uint64_t card_bytes;
     char text[2048]; /* that lace_model_options gets */
 } cli_place;
 
@@ -130,6 +131,12 @@ typedef struct cli_place {
          ARG_INT,      (at) + offsetof(cli_place, n_host_experts),                                 \
          .low = 0,     .high = 10000,                                                              \
          .value = "N", .help = "the same with the experts of the first N layers alone"},           \
+        {"gpu-memory",                                                                             \
+         0,                                                                                        \
+         ARG_BYTES,                                                                                \
+         (at) + offsetof(cli_place, card_bytes),                                                   \
+         .value = "BYTES",                                                                         \
+         .help = "as if the GPU had so much memory free: what does not fit stays on the CPU"},     \
         {"tensor-split",                                                                           \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \

@@ -12,6 +12,7 @@
 
 typedef struct place_args {
     const char *device, *output, *what_if;
+    uint64_t card_bytes;
     int32_t goal, n_context, n_threads;
     bool force;
 } place_args;
@@ -23,6 +24,8 @@ static const arg_option options[] = {
      .help = "the time of one task of 512 tokens in and 128 out (default), or tokens of many"},
     {"ctx-size", 'c', ARG_INT, offsetof(place_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
      .value = "N", .help = "leave room for so many tokens in the KV cache (default 4096)"},
+    {"gpu-memory", 0, ARG_BYTES, offsetof(place_args, card_bytes), .value = "BYTES",
+     .help = "as if the card had so much memory free"},
     CLI_THREADS_OPTION(place_args),
     {"output", 'o', ARG_TEXT, offsetof(place_args, output), .value = "FILE",
      .help = "write the chosen form, for --place of run, chat, serve and bench"},
@@ -111,8 +114,8 @@ static lace_status place_verb(const verb *v, int argc, char **argv, lace_error *
     if (status == LACE_OK && a.what_if) {
         status = print_what_if(model, a.what_if, err);
     } else if (status == LACE_OK) {
-        status = place_survey_make(model, a.device, (place_goal)a.goal, a.n_context, a.n_threads, s,
-                                   err);
+        status = place_survey_make(model, a.device, a.card_bytes, (place_goal)a.goal, a.n_context,
+                                   a.n_threads, s, err);
         if (status == LACE_OK)
             status = print_forms(s, err);
         if (status == LACE_OK && a.output)

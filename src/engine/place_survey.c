@@ -10,8 +10,8 @@
 
 enum { USUAL_TOKENS = 4096 };
 
-static lace_status measure(model *m, const device_options *o, int32_t n_threads, int32_t n_tokens,
-                           place_survey *s, lace_error *err)
+static lace_status measure(model *m, const device_options *o, uint64_t card_bytes,
+                           int32_t n_threads, int32_t n_tokens, place_survey *s, lace_error *err)
 {
     model_speeds *speeds = mem_calloc(1, sizeof *speeds);
     pool *workers = NULL;
@@ -31,6 +31,8 @@ static lace_status measure(model *m, const device_options *o, int32_t n_threads,
         status = device_describe(card, &info, err);
     if (status == LACE_OK)
         status = model_weigh(m, card, speeds, n_tokens, &s->facts, err);
+    if (card_bytes > 0 && card_bytes < info.free_bytes)
+        info.free_bytes = card_bytes;
     s->facts.card_free =
         info.free_bytes > info.loading_bytes ? info.free_bytes - info.loading_bytes : 0;
     device_close(card);
@@ -39,8 +41,9 @@ static lace_status measure(model *m, const device_options *o, int32_t n_threads,
     return status;
 }
 
-lace_status place_survey_make(lace_model *lm, const char *card, place_goal goal, int32_t n_tokens,
-                              int32_t n_threads, place_survey *out, lace_error *err)
+lace_status place_survey_make(lace_model *lm, const char *card, uint64_t card_bytes,
+                              place_goal goal, int32_t n_tokens, int32_t n_threads,
+                              place_survey *out, lace_error *err)
 {
     device_options o = {.level = cpu_level_detect()};
     bool has_all;
@@ -53,8 +56,8 @@ lace_status place_survey_make(lace_model *lm, const char *card, place_goal goal,
                          "machines that are not here");
     out->facts.n_prompt = 512;
     out->facts.n_write = 128;
-    TRY(measure(lm->m, &o, n_threads ? n_threads : cpu_count(), n_tokens ? n_tokens : USUAL_TOKENS,
-                out, err));
+    TRY(measure(lm->m, &o, card_bytes, n_threads ? n_threads : cpu_count(),
+                n_tokens ? n_tokens : USUAL_TOKENS, out, err));
     place_forms_find(&out->facts, goal, &out->forms);
     TRY(placement_init(&out->where, out->card, out->facts.n_layers, err));
     place_form_apply(&out->forms.forms[out->forms.chosen], &out->where);

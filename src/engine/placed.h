@@ -17,10 +17,13 @@ typedef struct place_survey {
     placement where; /* as the chosen one */
 } place_survey;
 
-/* A model that was opened for the CPU. card: NULL: the one that "auto" takes. n_tokens: 0: 4,096. */
-lace_status place_survey_make(lace_model *model, const char *card, place_goal goal,
-                              int32_t n_tokens, int32_t n_threads, place_survey *out,
-                              lace_error *err);
+/*
+ * A model that was opened for the CPU. card: NULL: the one that "auto" takes. card_bytes: that may be used
+ * of it; 0: what is free. n_tokens: 0: 4,096.
+ */
+lace_status place_survey_make(lace_model *model, const char *card, uint64_t card_bytes,
+                              place_goal goal, int32_t n_tokens, int32_t n_threads,
+                              place_survey *out, lace_error *err);
 
 /* What the formulas of several machines need of it. */
 void place_describe_model(const lace_model *model, what_if_model *out);

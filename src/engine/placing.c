@@ -40,7 +40,9 @@ lace_status placing_begin(placing *p, const char *said, const device_options *o,
         has_all = true;
     }
     bool is_plain = place_rules_are_plain(&p->rules);
-    bool is_whole = is_plain && (!is_auto || has_all);
+    /* A card of which a part may be used is asked whether that is enough, like one without room. */
+    bool is_limited = p->rules.card_bytes > 0 && strcmp(p->rules.devices, "cpu") != 0;
+    bool is_whole = is_plain && !is_limited && (!is_auto || has_all);
     snprintf(p->name, sizeof p->name, "%.31s", is_whole ? p->rules.devices : "cpu");
     if (is_plain && strlen(p->rules.devices) >= sizeof p->name)
         return error_set(err, LACE_E_ARG, "device \"%.60s\", which is no name of one",
@@ -148,6 +150,8 @@ static lace_status choose(placing *p, model *m, const device_options *o, lace_er
     lace_status status = device_describe(card, &info, err);
     device_close(card);
     TRY(status);
+    if (p->rules.card_bytes > 0 && p->rules.card_bytes < info.free_bytes)
+        info.free_bytes = p->rules.card_bytes;
     uint64_t free_bytes =
         info.free_bytes > info.loading_bytes ? info.free_bytes - info.loading_bytes : 0;
     uint64_t room = free_bytes;

@@ -32,6 +32,23 @@ static lace_status read_count(word w, size_t skip, bool takes_all, int32_t *out,
     return LACE_OK;
 }
 
+/* "8G", "8000M", or bytes. */
+static lace_status read_bytes(word w, size_t skip, uint64_t *out, lace_error *err)
+{
+    static const char units[] = "KMG";
+    char text[24] = "";
+    if (w.n - skip < sizeof text)
+        memcpy(text, w.at + skip, w.n - skip);
+    char *end = text;
+    uint64_t n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (n == 0 || (*end && (!unit || end[1])) || n > ((uint64_t)1 << 50) >> shift)
+        return wrong(err, w, "bytes, or so many K, M or G, such as 8G");
+    *out = n << shift;
+    return LACE_OK;
+}
+
 /* Shares, each above 0 and no more than a million: "3,1". */
 static lace_status read_shares(word w, size_t skip, place_rules *out, lace_error *err)
 {
@@ -70,7 +87,9 @@ static lace_status read_rule(word w, place_rules *out, lace_error *err)
         return read_count(w, skip, false, &out->n_tokens, err);
     if (begins(w, "split=", &skip))
         return read_shares(w, skip, out, err);
-    return wrong(err, w, "layers=N, host-experts=N, split=A,B or tokens=N");
+    if (begins(w, "memory=", &skip))
+        return read_bytes(w, skip, &out->card_bytes, err);
+    return wrong(err, w, "layers=N, host-experts=N, split=A,B, memory=BYTES or tokens=N");
 }
 
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err)

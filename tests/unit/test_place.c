@@ -19,6 +19,9 @@ static void rules_are_read(void)
     CHECK(place_rules_parse("cuda", &r, NULL) == LACE_OK && place_rules_are_plain(&r));
     CHECK(place_rules_parse("auto;tokens=99", &r, NULL) == LACE_OK && place_rules_are_plain(&r));
     CHECK(r.n_tokens == 99);
+    CHECK(place_rules_parse("cuda;memory=8G", &r, NULL) == LACE_OK && place_rules_are_plain(&r));
+    CHECK(r.card_bytes == (uint64_t)8 << 30);
+    CHECK(place_rules_parse("a;memory=123", &r, NULL) == LACE_OK && r.card_bytes == 123);
     CHECK(place_rules_parse("cuda;layers=3;host-experts=all", &r, NULL) == LACE_OK);
     CHECK(!place_rules_are_plain(&r) && r.layers == 3 && r.host_experts == PLACE_ALL);
     CHECK(place_rules_parse("a,b;split=3,1", &r, NULL) == LACE_OK && r.n_shares == 2);
@@ -39,6 +42,12 @@ static void wrong_rules_are_named(void)
                                         "a;split=x",
                                         "a;what=1",
                                         "a;tokens=all",
+                                        "a;memory=0",
+                                        "a;memory=",
+                                        "a;memory=8Q",
+                                        "a;memory=8GB",
+                                        "a;memory=99999999999999999999",
+                                        "a;memory=9999999999G",
                                         "a;layers=99999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         place_rules r;
