@@ -1,6 +1,6 @@
 /*
  * Attention of a run of tokens of one sequence (prefill) by warpgroups, for caches of f16: a block
- * takes 128 rows, and keys and values in blocks of 128 positions.
+ * takes 128 rows, and keys and values in blocks of 128 positions, or of 64 where heads have 256 values.
  *
  * Rows are as in attend_run.cu. One warp lets the copy engine fetch pages, two stages ahead; each of
  * two groups of four warps has 64 rows:
@@ -13,7 +13,7 @@
  * the other is at its softmax.
  *
  * In shared memory rows of 64 values lie 128 bytes apart, 16-byte chunk n of row i in place n ^ i % 8;
- * values 64 to 127 of all rows follow those before.
+ * values 64 to 127 of all rows follow those before, and so on: "columns" of 64 values.
  */
 #include "backend/cuda/attend_params.h"
 #include "backend/cuda/attend_run.cuh"
@@ -21,16 +21,23 @@
 
 enum {
     ROWS = ATTEND_GROUP_ROWS,
-    KEYS = ATTEND_GROUP_KEYS,
     STAGES = ATTEND_GROUP_STAGES,
     GROUP = 128,         /* threads of a group */
     WORKERS = 2 * GROUP, /* threads of both */
     THREADS = 3 * GROUP, /* a third group leaves the others its registers; its first warp copies */
-    PAGE = 32,           /* positions */
-    PAGES = KEYS / PAGE, /* of a block of positions */
-    HALF_BYTES = 128 * 128 /* 64 values of as many rows, or positions, as a block has */
+    PAGE = 32            /* positions */
 };
-static_assert(ROWS == 128 && KEYS == 128, "HALF_BYTES");
+
+/* Heads with keys of D and values of V values. */
+template <int D_, int V_> struct group_of {
+    static constexpr int D = D_, V = V_, KEYS = attend_group_keys(V_);
+    static constexpr int PAGES = KEYS / PAGE;             /* of a block of positions */
+    static constexpr int SCORES = KEYS / 2, SUMS = V / 2; /* of a lane, for its two rows */
+    /* 64 values of all rows, and of all positions; queries, and a stage of keys or of values. */
+    static constexpr int Q_COLUMN = ROWS * 128, COLUMN = KEYS * 128;
+    static constexpr int Q_BYTES = D / 64 * Q_COLUMN;
+    static constexpr int K_BYTES = D / 64 * COLUMN, V_BYTES = V / 64 * COLUMN;
+};
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -41,6 +48,15 @@ static_assert(ROWS == 128 && KEYS == 128, "HALF_BYTES");
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                             \
     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                             \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+#define SUMS_128                                                                                   \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                      \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                             \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                             \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"                             \
+    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                             \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                             \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"                 \
+    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
 #define SUMS_32                                                                                    \
     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                      \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
@@ -53,6 +69,17 @@ static __device__ __forceinline__ void multiply_keys(float (&d)[64], uint64_t a,
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " SUMS_64
                  ", %64, %65, p, 1, 1, 0, 0;\n}"
                  : PRODUCT_16(d, 0), PRODUCT_16(d, 16), PRODUCT_16(d, 32), PRODUCT_16(d, 48)
+                 : "l"(a), "l"(b), "r"(adds));
+}
+
+/* The same of 64 keys. */
+static __device__ __forceinline__ void multiply_keys(float (&d)[32], uint64_t a, uint64_t b,
+                                                     int adds)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " SUMS_32
+                 ", %32, %33, p, 1, 1, 0, 0;\n}"
+                 : PRODUCT_16(d, 0), PRODUCT_16(d, 16)
                  : "l"(a), "l"(b), "r"(adds));
 }
 
@@ -77,34 +104,45 @@ static __device__ __forceinline__ void multiply_values(float (&d)[32], const uin
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-/* The same for values: 8 positions are 1024 bytes apart, 64 values HALF_BYTES. */
-static __device__ __forceinline__ uint64_t values_operand(uint32_t address)
+static __device__ __forceinline__ void multiply_values(float (&d)[128], const uint32_t *a,
+                                                       uint64_t b)
 {
-    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(HALF_BYTES >> 4) << 16 |
-           (uint64_t)64 << 32 | (uint64_t)1 << 62;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " SUMS_128
+                 ", {%128,%129,%130,%131}, %132, p, 1, 1, 1;\n}"
+                 : PRODUCT_16(d, 0), PRODUCT_16(d, 16), PRODUCT_16(d, 32), PRODUCT_16(d, 48),
+                   PRODUCT_16(d, 64), PRODUCT_16(d, 80), PRODUCT_16(d, 96), PRODUCT_16(d, 112)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-template <int D>
-static __device__ __forceinline__ void ask_scores(float (&s)[64], uint32_t q_at, uint32_t k_at)
+/* Values: 8 positions are 1024 bytes apart, the next 64 values `column`. */
+static __device__ __forceinline__ uint64_t values_operand(uint32_t address, int column)
+{
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(column >> 4) << 16 | (uint64_t)64 << 32 |
+           (uint64_t)1 << 62;
+}
+
+template <class OF>
+static __device__ __forceinline__ void ask_scores(float (&s)[OF::SCORES], uint32_t q_at,
+                                                  uint32_t k_at)
 {
     const uint64_t q = product_operand(q_at), k = product_operand(k_at);
     product_begin();
 #pragma unroll
-    for (int i = 0; i < D / 16; i++) {
-        const int at = (i / 4 * HALF_BYTES + i % 4 * 32) >> 4;
-        multiply_keys(s, q + at, k + at, i > 0);
-    }
+    for (int i = 0; i < OF::D / 16; i++)
+        multiply_keys(s, q + ((i / 4 * OF::Q_COLUMN + i % 4 * 32) >> 4),
+                      k + ((i / 4 * OF::COLUMN + i % 4 * 32) >> 4), i > 0);
     product_end();
 }
 
-template <int D>
-static __device__ __forceinline__ void ask_sums(float (&out)[D / 2], const uint32_t (&share)[32],
-                                                uint32_t v_at)
+template <class OF>
+static __device__ __forceinline__ void
+ask_sums(float (&out)[OF::SUMS], const uint32_t (&share)[OF::SCORES / 2], uint32_t v_at)
 {
-    const uint64_t v = values_operand(v_at);
+    const uint64_t v = values_operand(v_at, OF::COLUMN);
     product_begin();
 #pragma unroll
-    for (int i = 0; i < KEYS / 16; i++)
+    for (int i = 0; i < OF::KEYS / 16; i++)
         multiply_values(out, share + 4 * i, v + (i * 16 * 128 >> 4));
     product_end();
 }
@@ -139,22 +177,22 @@ static __device__ __forceinline__ void show_writes(void)
 }
 
 /* Shared memory of a block: queries, then the stages of keys, and those of values. */
-template <int D> struct group_memory {
-    static constexpr int BYTES = D / 64 * HALF_BYTES; /* of queries, and of a stage */
+template <class OF> struct group_memory {
     uint32_t at;
 
     __device__ __forceinline__ uint32_t keys(int i) const
     {
-        return at + (1 + i % STAGES) * BYTES;
+        return at + OF::Q_BYTES + i % STAGES * OF::K_BYTES;
     }
     __device__ __forceinline__ uint32_t values(int i) const
     {
-        return at + (1 + STAGES + i % STAGES) * BYTES;
+        return at + OF::Q_BYTES + STAGES * OF::K_BYTES + i % STAGES * OF::V_BYTES;
     }
     /* Barriers: keys are there, keys have been read, the same of values. */
     __device__ __forceinline__ uint32_t barrier(int which, int i) const
     {
-        return at + (1 + 2 * STAGES) * BYTES + 8 * (which * STAGES + i % STAGES);
+        return at + OF::Q_BYTES + STAGES * (OF::K_BYTES + OF::V_BYTES) +
+               8 * (which * STAGES + i % STAGES);
     }
 };
 
@@ -178,35 +216,34 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const gpu_boxes &fr
 }
 
 /* One warp: the pages of all blocks of positions, those of a block by a lane for each box. */
-template <int D>
+template <class OF>
 static __device__ __forceinline__ void copy_pages(const batch_attend_boxes &p, const run_block &b,
-                                                  const group_memory<D> &m, int first, int n_blocks,
-                                                  int lane)
+                                                  const group_memory<OF> &m, int first,
+                                                  int n_blocks, int lane)
 {
     const gpu_cache &c = p.in.a.cache;
     const int32_t *table = cache_table(c, c.sequences[b.token0]);
-    const int part = lane % PAGES, half = lane / PAGES;
-    const uint32_t place = half * HALF_BYTES + part * PAGE * 128;
+    const int part = lane % OF::PAGES, column = lane / OF::PAGES;
+    const uint32_t place = column * OF::COLUMN + part * PAGE * 128;
     for (int i = 0; i < n_blocks; i++) {
-        const int at = first + i * KEYS, n_pages = min((int)PAGES, (b.last - at) / PAGE + 1);
-        const bool copies = half < D / 64 && part < n_pages;
-        const int page = copies ? table[at / PAGE + part] : 0;
-        const uint32_t n_bytes = n_pages * PAGE * 2 * D;
+        const int at = first + i * OF::KEYS;
+        const int n_pages = min((int)OF::PAGES, (b.last - at) / PAGE + 1);
+        const int page = part < n_pages ? table[at / PAGE + part] : 0;
         if (i >= STAGES)
             bar_wait(m.barrier(KEYS_READ, i), phase_of(i - STAGES));
         if (lane == 0)
-            bar_expect(m.barrier(KEYS_THERE, i), n_bytes);
+            bar_expect(m.barrier(KEYS_THERE, i), n_pages * PAGE * 2 * OF::D);
         __syncwarp();
-        if (copies)
-            copy_box(m.keys(i) + place, p.keys, 64 * half, b.head * PAGE, page,
+        if (part < n_pages && column < OF::D / 64)
+            copy_box(m.keys(i) + place, p.keys, 64 * column, b.head * PAGE, page,
                      m.barrier(KEYS_THERE, i));
         if (i >= STAGES)
             bar_wait(m.barrier(VALUES_READ, i), phase_of(i - STAGES));
         if (lane == 0)
-            bar_expect(m.barrier(VALUES_THERE, i), n_bytes);
+            bar_expect(m.barrier(VALUES_THERE, i), n_pages * PAGE * 2 * OF::V);
         __syncwarp();
-        if (copies)
-            copy_box(m.values(i) + place, p.values, 64 * half, b.head * PAGE, page,
+        if (part < n_pages && column < OF::V / 64)
+            copy_box(m.values(i) + place, p.values, 64 * column, b.head * PAGE, page,
                      m.barrier(VALUES_THERE, i));
     }
 }
@@ -228,7 +265,7 @@ static __device__ __forceinline__ void put_queries(const gpu_attend &a, const ru
             x = *(const float4 *)from;
             y = *(const float4 *)(from + 4);
         }
-        *(uint4 *)(to + chunk / 8 * HALF_BYTES + row * 128 + ((chunk % 8 ^ row % 8) << 4)) =
+        *(uint4 *)(to + chunk / 8 * (ROWS * 128) + row * 128 + ((chunk % 8 ^ row % 8) << 4)) =
             make_uint4(pack_f16(x.x, x.y), pack_f16(x.z, x.w), pack_f16(y.x, y.y),
                        pack_f16(y.z, y.w));
     }
@@ -236,12 +273,12 @@ static __device__ __forceinline__ void put_queries(const gpu_attend &a, const ru
 
 /* Values behind the last position that is seen become 0: nothing was written there, and shares of 0
  * times that may be no number. */
-template <int D> static __device__ __forceinline__ void clear_values(uint8_t *values, int n_seen)
+template <class OF> static __device__ __forceinline__ void clear_values(uint8_t *values, int n_seen)
 {
-    for (int i = n_seen * 8 + (int)threadIdx.x; i < KEYS * 8; i += WORKERS)
+    for (int i = n_seen * 8 + (int)threadIdx.x; i < OF::KEYS * 8; i += WORKERS)
 #pragma unroll
-        for (int half = 0; half < D / 64; half++)
-            *(uint4 *)(values + half * HALF_BYTES + 16 * i) = make_uint4(0, 0, 0, 0);
+        for (int column = 0; column < OF::V / 64; column++)
+            *(uint4 *)(values + column * OF::COLUMN + 16 * i) = make_uint4(0, 0, 0, 0);
     show_writes();
     meet(BOTH);
 }
@@ -266,11 +303,11 @@ struct lane_rows {
     }
 
     /* Without what a row does not see. */
-    __device__ __forceinline__ void mask(const gpu_attend &a, float (&s)[64], int at,
-                                         int quad) const
+    template <int N>
+    __device__ __forceinline__ void mask(const gpu_attend &a, float (&s)[N], int at, int quad) const
     {
 #pragma unroll
-        for (int n = 0; n < 64; n++) {
+        for (int n = 0; n < N; n++) {
             const int key = at + n / 4 * 8 + 2 * quad + (n & 1), i = n >> 1 & 1;
             const bool is_seen = key <= end[i] && (a.window == 0 || key > position[i] - a.window);
             const float score = a.softcap > 0 ? finish_score(a, s[n]) : s[n];
@@ -279,11 +316,11 @@ struct lane_rows {
     }
 
     /* Scores become shares. */
-    __device__ __forceinline__ void share(float (&s)[64])
+    template <int N> __device__ __forceinline__ void share(float (&s)[N])
     {
         float now[2] = {most[0], most[1]}, base[2];
 #pragma unroll
-        for (int n = 0; n < 64; n++)
+        for (int n = 0; n < N; n++)
             now[n >> 1 & 1] = fmaxf(now[n >> 1 & 1], s[n]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -295,32 +332,34 @@ struct lane_rows {
             sum[i] *= fade[i];
         }
 #pragma unroll
-        for (int n = 0; n < 64; n++) {
+        for (int n = 0; n < N; n++) {
             s[n] = power_of_2(s[n] * unit - base[n >> 1 & 1]);
             sum[n >> 1 & 1] += s[n];
         }
     }
 };
 
-static __device__ __forceinline__ void pack_all(uint32_t (&share)[32], const float (&s)[64])
+template <int N>
+static __device__ __forceinline__ void pack_all(uint32_t (&share)[N / 2], const float (&s)[N])
 {
 #pragma unroll
-    for (int n = 0; n < 32; n++)
+    for (int n = 0; n < N / 2; n++)
         share[n] = pack_shares(s[2 * n], s[2 * n + 1]);
 }
 
 /* A block of positions: its scores become shares while the shares of the one before are used. */
-template <int D, bool WHOLE>
-static __device__ __forceinline__ void
-next_block(const gpu_attend &a, const group_memory<D> &m, lane_rows &rows, float (&out)[D / 2],
-           uint32_t (&share)[32], uint32_t q_at, int i, int n_blocks, int at, int lane, int group)
+template <class OF, bool WHOLE>
+static __device__ __forceinline__ void next_block(const gpu_attend &a, const group_memory<OF> &m,
+                                                  lane_rows &rows, float (&out)[OF::SUMS],
+                                                  uint32_t (&share)[OF::SCORES / 2], uint32_t q_at,
+                                                  int i, int n_blocks, int at, int lane, int group)
 {
-    float s[64];
+    float s[OF::SCORES];
     meet(TURNS + group);
     bar_wait(m.barrier(KEYS_THERE, i), phase_of(i));
-    ask_scores<D>(s, q_at, m.keys(i));
+    ask_scores<OF>(s, q_at, m.keys(i));
     bar_wait(m.barrier(VALUES_THERE, i - 1), phase_of(i - 1));
-    ask_sums<D>(out, share, m.values(i - 1));
+    ask_sums<OF>(out, share, m.values(i - 1));
     if (group == 0 || i + 1 < n_blocks)
         let_go(TURNS + (group ^ 1));
     product_wait<1>();
@@ -335,14 +374,14 @@ next_block(const gpu_attend &a, const group_memory<D> &m, lane_rows &rows, float
     if (lane == 0)
         bar_arrive(m.barrier(VALUES_READ, i - 1));
 #pragma unroll
-    for (int n = 0; n < D / 2; n++)
+    for (int n = 0; n < OF::SUMS; n++)
         out[n] *= rows.fade[n >> 1 & 1];
     pack_all(share, s);
 }
 
-template <int D>
+template <class OF>
 static __device__ __forceinline__ void attend_group(const batch_attend_boxes &p, const run_block &b,
-                                                    const group_memory<D> &m, uint8_t *shared,
+                                                    const group_memory<OF> &m, uint8_t *shared,
                                                     int first, int n_blocks)
 {
     const gpu_attend &a = p.in.a;
@@ -350,22 +389,22 @@ static __device__ __forceinline__ void attend_group(const batch_attend_boxes &p,
     const int lane = threadIdx.x & 31, quad = lane & 3;
     const int row = 64 * group + 16 * warp + (lane >> 2);
     const uint32_t q_at = m.at + group * 64 * 128;
-    put_queries<D>(a, b, shared);
+    put_queries<OF::D>(a, b, shared);
     show_writes();
     meet(BOTH);
     if (group == 1 && n_blocks > 1)
         let_go(TURNS); /* the first begins */
 
     lane_rows rows(a, b, row);
-    float out[D / 2];
-    uint32_t share[32];
+    float out[OF::SUMS];
+    uint32_t share[OF::SCORES / 2];
 #pragma unroll
-    for (int n = 0; n < D / 2; n++)
+    for (int n = 0; n < OF::SUMS; n++)
         out[n] = 0;
     {
-        float s[64];
+        float s[OF::SCORES];
         bar_wait(m.barrier(KEYS_THERE, 0), 0);
-        ask_scores<D>(s, q_at, m.keys(0));
+        ask_scores<OF>(s, q_at, m.keys(0));
         product_wait<0>();
         settle(s);
         if (lane == 0)
@@ -375,34 +414,35 @@ static __device__ __forceinline__ void attend_group(const batch_attend_boxes &p,
         pack_all(share, s);
     }
     for (int i = 1; i < n_blocks; i++) {
-        const int at = first + i * KEYS;
-        if (sees_whole(a, b, at, KEYS))
-            next_block<D, true>(a, m, rows, out, share, q_at, i, n_blocks, at, lane, group);
+        const int at = first + i * OF::KEYS;
+        if (sees_whole(a, b, at, OF::KEYS))
+            next_block<OF, true>(a, m, rows, out, share, q_at, i, n_blocks, at, lane, group);
         else
-            next_block<D, false>(a, m, rows, out, share, q_at, i, n_blocks, at, lane, group);
+            next_block<OF, false>(a, m, rows, out, share, q_at, i, n_blocks, at, lane, group);
     }
-    const int i = n_blocks - 1, n_seen = b.last + 1 - (first + i * KEYS);
+    const int i = n_blocks - 1, n_seen = b.last + 1 - (first + i * OF::KEYS);
     bar_wait(m.barrier(VALUES_THERE, i), phase_of(i));
-    if (n_seen < KEYS)
-        clear_values<D>(shared + (m.values(i) - m.at), n_seen);
-    ask_sums<D>(out, share, m.values(i));
+    if (n_seen < OF::KEYS)
+        clear_values<OF>(shared + (m.values(i) - m.at), n_seen);
+    ask_sums<OF>(out, share, m.values(i));
     product_wait<0>();
     settle(out);
     launch_next();
 #pragma unroll
     for (int n = 0; n < 2; n++)
         rows.most[n] *= rows.unit;
-    float columns[D / 8][4];
+    float columns[OF::V / 8][4];
 #pragma unroll
-    for (int n = 0; n < D / 2; n++)
+    for (int n = 0; n < OF::SUMS; n++)
         columns[n / 4][n % 4] = out[n];
-    store_rows<D>(a, b, row, quad, columns, rows.most, rows.sum);
+    store_rows<OF::V>(a, b, row, quad, columns, rows.most, rows.sum);
 }
 
-template <int D> static __device__ __forceinline__ void attend_groups(const batch_attend_boxes &p)
+template <class OF>
+static __device__ __forceinline__ void attend_groups(const batch_attend_boxes &p)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
-    const group_memory<D> m = {shared_u32(shared)};
+    const group_memory<OF> m = {shared_u32(shared)};
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             bar_init(m.barrier(KEYS_THERE, i), 1);
@@ -414,28 +454,30 @@ template <int D> static __device__ __forceinline__ void attend_groups(const batc
     }
     __syncthreads();
     const run_block b = find_run_block(p.in, ROWS);
-    const int first = b.low / PAGE * PAGE, n_blocks = (b.last - first) / KEYS + 1;
+    const int first = b.low / PAGE * PAGE, n_blocks = (b.last - first) / OF::KEYS + 1;
     if (threadIdx.x >= WORKERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x < WORKERS + 32)
-            copy_pages<D>(p, b, m, first, n_blocks, (int)threadIdx.x - WORKERS);
+            copy_pages<OF>(p, b, m, first, n_blocks, (int)threadIdx.x - WORKERS);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        attend_group<D>(p, b, m, shared, first, n_blocks);
+        attend_group<OF>(p, b, m, shared, first, n_blocks);
     }
 }
 
 #else
-template <int D> static __device__ __forceinline__ void attend_groups(const batch_attend_boxes &)
+template <class OF> static __device__ __forceinline__ void attend_groups(const batch_attend_boxes &)
 {
 }
 #endif
 
-#define ATTEND_GROUPS(d)                                                                           \
+#define ATTEND_GROUPS(d, v)                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                       \
-        attend_groups_##d(const __grid_constant__ batch_attend_boxes p)                            \
+        attend_groups_##d##_##v(const __grid_constant__ batch_attend_boxes p)                      \
     {                                                                                              \
-        attend_groups<d>(p);                                                                       \
+        attend_groups<group_of<d, v>>(p);                                                          \
     }
-ATTEND_GROUPS(64)
-ATTEND_GROUPS(128)
+ATTEND_GROUPS(64, 64)
+ATTEND_GROUPS(128, 128)
+ATTEND_GROUPS(192, 128)
+ATTEND_GROUPS(256, 256)

@@ -15,8 +15,20 @@ typedef struct gpu_boxes {
     GPU_BOXES_ALIGN uint64_t words[16];
 } gpu_boxes;
 
-/* Rows and positions of a block, and stages of positions. */
-enum { ATTEND_GROUP_ROWS = 128, ATTEND_GROUP_KEYS = 128, ATTEND_GROUP_STAGES = 2 };
+/* Rows of a block, and stages of positions. */
+enum { ATTEND_GROUP_ROWS = 128, ATTEND_GROUP_STAGES = 2 };
+
+/* Positions of a stage: sums and scores of so many must fit into registers. */
+#ifdef __cplusplus
+static constexpr
+#else
+static inline
+#endif
+    int
+    attend_group_keys(int v_dim)
+{
+    return v_dim > 128 ? 64 : 128;
+}
 
 typedef struct batch_attend_boxes {
     gpu_boxes keys, values; /* 32 positions by 64 values of the cache */

@@ -73,11 +73,11 @@ static __device__ __forceinline__ void store_rows(const gpu_attend &a, const run
             sum[i] = sum[i] * fade + power_of_2(sink - top);
         }
         fade /= sum[i];
-        float *y = a.out + (int64_t)(b.token0 + t) * a.out_stride + h * c.head_dim;
+        float *y = a.out + (int64_t)(b.token0 + t) * a.out_stride + h * c.v_dim;
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
             int at = 8 * n + 2 * quad;
-            if (at < c.head_dim)
+            if (at < c.v_dim)
                 *(float2 *)(y + at) = make_float2(out[n][2 * i] * fade, out[n][2 * i + 1] * fade);
         }
     }

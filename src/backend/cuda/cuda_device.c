@@ -9,6 +9,7 @@
 #include "backend/cuda/run_gpu.h"
 #include "base/mem.h"
 #include "base/numbers.h"
+#include "plan/latents.h"
 
 typedef struct cuda_card {
     device base;
@@ -196,6 +197,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     cp->p->kept_phases = GPU_KEPT_PHASES;
     cp->p->has_copies = true;
     plan_fuse(cp->p);
+    plan_keep_latents(cp->p);
     plan_place(cp->p, NULL);
     gpu_plan_options options = options_of(cp);
     cp->base.n_bytes = gpu_plan_bytes(cp->p, &options);

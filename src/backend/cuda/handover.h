@@ -72,7 +72,30 @@ bool gpu_attend_leaves_slabs(const gpu *g, const step *s, const batch_shape *of)
 /* Shape of a batch whose positions and sequences are these. */
 batch_shape gpu_shape_of(const gpu_batch *b);
 
+/* Tokens from `t` on that follow each other in one sequence. */
+int32_t gpu_run_length(const gpu_batch *b, int32_t t);
+
 lace_status gpu_launch_attention(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* The same of some tokens, which are whole runs. */
+lace_status gpu_attend_tokens(const gpu_job *j, const device_step *d, int32_t begin, int32_t end,
+                              lace_error *err);
+
+/* ---- Latent attention with keys and values: launch_latent.c ---------------------------------- */
+
+/* Whether the three steps can be launched together for n_rows; the launcher decides by the batch how. */
+bool gpu_latents_are_batched(const gpu *g, bool is_exact, const step *s, const latent_form *f,
+                             int64_t n_rows);
+
+lace_status gpu_launch_latents(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* A run with keys and values of f16 that are not of a cache, each head of q with its own; values may
+ * be shorter than keys. */
+bool gpu_attends_expanded(const gpu *g, int32_t head_dim);
+lace_status gpu_attend_expanded(const gpu_job *j, batch_attend *p, lace_error *err);
+
+/* Scratch that the matrices of MATMUL_HEADS take as f16, where they are those of latents. */
+uint64_t gpu_latent_scratch_bytes(const step *s, int64_t n_rows);
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 

@@ -16,8 +16,7 @@ enum {
     RUN_ROWS = 64,
     RUN_KEYS = 32,
     RUN_THREADS = 128,
-    GROUP_DIM = 64,  /* values of a box */
-    GROUP_PAGE = 32, /* positions of it */
+    GROUP_PAGE = 32, /* positions of a box */
     GROUP_THREADS = 384,
     BOX_ALIGN = 16,
     LATENT_DIM = 576,
@@ -50,8 +49,7 @@ static int dim_for(int32_t head_dim)
     return i;
 }
 
-/* Tokens from `t` on that follow each other in one sequence. */
-static int32_t run_length(const gpu_batch *b, int32_t t)
+int32_t gpu_run_length(const gpu_batch *b, int32_t t)
 {
     int32_t n = 1;
     while (t + n < b->n_tokens && b->host_sequences[t + n] == b->host_sequences[t] &&
@@ -66,25 +64,43 @@ static uint32_t run_bytes(bool is_exact, int d)
     return is_exact ? 2 * bytes : bytes;
 }
 
-/* Of attend_groups.cu: queries, stages of keys and of values, and barriers. */
-static uint32_t group_bytes(int32_t head_dim)
+/* Kernels of attend_groups.cu: values of keys and of values. */
+static const struct group_kernel {
+    const char *name;
+    int32_t head_dim, v_dim;
+} groups[] = {{"attend_groups_64_64", 64, 64},
+              {"attend_groups_128_128", 128, 128},
+              {"attend_groups_192_128", 192, 128},
+              {"attend_groups_256_256", 256, 256}};
+enum { N_GROUP_KERNELS = sizeof groups / sizeof groups[0] };
+
+/* Queries, stages of keys and of values, and barriers. */
+static uint32_t group_bytes(const struct group_kernel *k)
 {
-    uint32_t rows = ATTEND_GROUP_ROWS + 2 * ATTEND_GROUP_STAGES * ATTEND_GROUP_KEYS;
-    return rows * 2 * (uint32_t)head_dim + 4 * ATTEND_GROUP_STAGES * 8;
+    int32_t stages = ATTEND_GROUP_STAGES * attend_group_keys(k->v_dim);
+    return (uint32_t)(2 * (ATTEND_GROUP_ROWS * k->head_dim + stages * (k->head_dim + k->v_dim))) +
+           4 * ATTEND_GROUP_STAGES * 8;
 }
 
-/* Runs by warpgroups. */
-static bool run_is_grouped(const gpu_job *j, const batch_attend *p)
+/* Who takes runs by warpgroups; NULL: nobody. is_expanded: keys and values that were made of latents. */
+static const struct group_kernel *group_kernel_of(const gpu_job *j, const batch_attend *p,
+                                                  bool is_expanded)
 {
     const gpu_cache *c = &p->a.cache;
-    return j->g->can.wgmma && !j->is_exact && c->type == DTYPE_F16 &&
-           (c->head_dim == GROUP_DIM || c->head_dim == 2 * GROUP_DIM) &&
-           c->page_tokens == GROUP_PAGE && c->row_bytes == 2 * (uint64_t)c->head_dim &&
-           (c->page_bytes | c->k_offset | c->v_offset) % BOX_ALIGN == 0 &&
-           group_bytes(c->head_dim) <= (uint32_t)j->g->info.max_shared_bytes;
+    if (!j->g->can.wgmma || j->is_exact || (!is_expanded && c->head_dim > NARROW_DIM) ||
+        c->type != DTYPE_F16 || c->page_tokens != GROUP_PAGE ||
+        c->row_bytes != 2 * (uint64_t)c->head_dim ||
+        (c->page_bytes | c->k_offset | c->v_offset) % BOX_ALIGN != 0)
+        return NULL;
+    for (int i = 0; i < N_GROUP_KERNELS; i++)
+        if (groups[i].head_dim == c->head_dim && groups[i].v_dim == c->v_dim)
+            return group_bytes(&groups[i]) <= (uint32_t)j->g->info.max_shared_bytes ? &groups[i]
+                                                                                    : NULL;
+    return NULL;
 }
 
-static lace_status attend_groups(const gpu_job *j, const batch_attend *p, lace_error *err)
+static lace_status attend_groups(const gpu_job *j, const batch_attend *p,
+                                 const struct group_kernel *k, lace_error *err)
 {
     const gpu_cache *c = &p->a.cache;
     batch_attend_boxes all = {.in = *p};
@@ -95,14 +111,14 @@ static lace_status attend_groups(const gpu_job *j, const batch_attend *p, lace_e
                             &all.values, err));
     int32_t tokens = ATTEND_GROUP_ROWS / (p->a.n_heads / c->n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)c->n_heads, 1};
-    return gpu_start(j, dim == GROUP_DIM ? "attend_groups_64" : "attend_groups_128", grid,
-                     GROUP_THREADS, group_bytes(c->head_dim), &all, err);
+    return gpu_start(j, k->name, grid, GROUP_THREADS, group_bytes(k), &all, err);
 }
 
-static lace_status attend_run(const gpu_job *j, batch_attend *p, lace_error *err)
+static lace_status attend_run(const gpu_job *j, batch_attend *p, bool is_expanded, lace_error *err)
 {
-    if (run_is_grouped(j, p))
-        return attend_groups(j, p, err);
+    const struct group_kernel *k = group_kernel_of(j, p, is_expanded);
+    if (k)
+        return attend_groups(j, p, k, err);
     int d = dim_for(p->a.cache.head_dim);
     int32_t tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
@@ -137,7 +153,7 @@ batch_shape gpu_shape_of(const gpu_batch *b)
     if (b->n_tokens > SMALL_TOKENS) /* what follows matters to small batches alone */
         return out;
     for (int32_t t = 0; t < b->n_tokens; t++) {
-        out.has_runs |= run_length(b, t) >= MIN_RUN || b->seen;
+        out.has_runs |= gpu_run_length(b, t) >= MIN_RUN || b->seen;
         out.is_short &= b->host->positions[t] < PART_KEYS;
     }
     return out;
@@ -342,25 +358,26 @@ bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
            run_bytes(is_exact, dim_for(kv->head_dim)) <= (uint32_t)g->info.max_shared_bytes;
 }
 
-lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)
+lace_status gpu_attend_tokens(const gpu_job *j, const device_step *ds, int32_t begin, int32_t end,
+                              lace_error *err)
 {
     const gpu_batch *b = j->batch;
     const bool has_latents = ds->first->kv.v_in_k;
     batch_attend p = {.a = gpu_attend_of(j, ds->first), .page_shift = page_shift(&ds->first->kv)};
-    for (int32_t t = 0; t < b->n_tokens;) {
-        int32_t n = run_length(b, t);
+    for (int32_t t = begin; t < end;) {
+        int32_t n = gpu_run_length(b, t);
         p.token0 = t;
         /* Only runs know of tokens that see what is ahead. */
         if (n >= MIN_RUN || b->seen) {
             p.n_tokens = n;
             TRY(has_latents             ? attend_latents(j, &p, n, err)
                 : run_is_wide(j, &p, n) ? attend_wide(j, &p, n, err)
-                                        : attend_run(j, &p, err));
+                                        : attend_run(j, &p, false, err));
             t += n;
             continue;
         }
         /* All short runs up to the next long one, token by token. */
-        while (t < b->n_tokens && (n = run_length(b, t)) < MIN_RUN)
+        while (t < end && (n = gpu_run_length(b, t)) < MIN_RUN)
             t += n;
         p.n_tokens = t - p.token0;
         TRY(has_latents                       ? attend_latents(j, &p, 1, err)
@@ -368,6 +385,22 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
                                               : attend_singles(j, ds, &p, err));
     }
     return LACE_OK;
+}
+
+lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)
+{
+    return gpu_attend_tokens(j, ds, 0, j->batch->n_tokens, err);
+}
+
+lace_status gpu_attend_expanded(const gpu_job *j, batch_attend *p, lace_error *err)
+{
+    return attend_run(j, p, true, err);
+}
+
+bool gpu_attends_expanded(const gpu *g, int32_t head_dim)
+{
+    return head_dim <= dims[N_DIMS - 1].dim && head_dim % 8 == 0 &&
+           run_bytes(false, dim_for(head_dim)) <= (uint32_t)g->info.max_shared_bytes;
 }
 
 uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)

@@ -615,7 +615,9 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
     } else if (s->op == OP_ATTEND) {
         more = gpu_attend_scratch_bytes(g, s, n_rows, n_context);
     } else if (s->op == OP_MATMUL_HEADS) {
+        uint64_t latents = gpu_latent_scratch_bytes(s, n_rows);
         more = gpu_heads_scratch_bytes(s, n_rows);
+        more = more > latents ? more : latents;
     } else if (s->op == OP_DELTA || s->op == OP_SCAN) {
         more = gpu_chunks_scratch_bytes(g, s, n_rows);
     }

@@ -22,6 +22,7 @@
 #include "backend/cuda/decode_layout.h"
 #include "backend/cuda/decode_params.h"
 #include "backend/cuda/gpu.h"
+#include "plan/latents.h"
 
 /* In which form rows of a batch come to a step, or are left by it. */
 typedef enum row_form {
@@ -70,6 +71,7 @@ struct device_step {
         gpu_scan scan;
         gpu_delta delta;
         border_step border;
+        latent_form latents; /* of a batch */
     } a;
 };
 

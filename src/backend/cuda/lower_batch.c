@@ -144,6 +144,18 @@ lace_status lower_batch(const plan *p, const gpu *g, bool is_exact, const batch_
         device_step *d = device_list_add(out);
         if (!d)
             return error_nomem(err, "a plan for a GPU");
+        latent_form f;
+        if (left == ROWS_PLAIN && plan_find_latents(p, &p->steps[i], p->n_steps - i, &f) &&
+            gpu_latents_are_batched(g, is_exact, &p->steps[i], &f, of->n_tokens)) {
+            *d = (device_step){.name = "latents",
+                               .layer = p->steps[i].layer,
+                               .first = &p->steps[i],
+                               .n_steps = 3,
+                               .launch = gpu_launch_latents,
+                               .a.latents = f};
+            i += 2;
+            continue;
+        }
         *d = lower_step(&w, &p->steps[i], left);
         left = d->leaves;
     }
