@@ -36,6 +36,18 @@ static float flushed(float gate, float up)
     return check_may_flush ? FLT_MIN * fmaxf(fabsf(gate), 1) * fmaxf(fabsf(up), 1) : 0;
 }
 
+/* What differs by no more than that is taken as equal: of tiny rows it is all that there is. */
+static void forgive_flushed(const step *s, const operand *want, const operand *got, int n_rows)
+{
+    for (int r = 0; check_may_flush && r < n_rows; r++)
+        for (int i = 0; i < want->width; i++) {
+            const float *a = &check_row(want, r)[i];
+            float *c = &check_row(got, r)[i];
+            if (fabsf(*a - *c) <= flushed(check_row(&s->in[0], r)[i], check_row(&s->in[1], r)[i]))
+                *c = *a;
+        }
+}
+
 static step make_step(op which, int width, int n_rows, check_fill fill)
 {
     step s = {.op = which};
@@ -109,6 +121,7 @@ static void check_glu_kind(const kernel_table *ref, const kernel_table *table, g
                         float lost = 6e-8f * fabsf(gate * up) + flushed(gate, up);
                         check_true(fabsf(a - c) <= 1e-6f * fabsf(a) + lost + 1e-38f, "an edge");
                     }
+                forgive_flushed(&s, &want, &got, n_rows);
                 check_rows("out", &want, &got, n_rows, max_nmse(kind));
             }
     step s = {.op = OP_GLU};

@@ -1,49 +1,99 @@
 /*
- * The parts of attend_parts.glsl as one, of a token and a head. The result also goes to `next`, in the
- * form of the product behind it, if there is a place for it.
+ * The parts of attend_parts.glsl as one: of a token and JOIN_HEADS heads from `first` on. The result also
+ * goes to `next`, in the form of the product behind it, if there is a place for it.
+ *
+ * Parts are [n_tokens, n_heads, n_parts] sums of v_dim, and behind them all the largest score of
+ * each and the sum of its weights. The includer has joined[], four values of a head each.
  */
-shared float values[MOST_WIDTH];
+#define MOST_PARTS 16
+shared vec2 marks[JOIN_HEADS * MOST_PARTS]; /* of each part: the largest score, the sum of weights */
+shared float shares[JOIN_HEADS * MOST_PARTS];
 
-void join_parts(attend_args p, PARTS_AT parts, uint t, uint h)
+/* In floats. */
+uint part_sums(attend_args p, uint t, uint h, uint part)
 {
-    uint width = p.cache.v_dim, stride = width + 2, from = (t * p.n_heads + h) * p.n_parts * stride;
+    return ((t * p.n_heads + h) * p.n_parts + part) * p.cache.v_dim;
+}
+
+uint part_marks(attend_args p, uint t, uint h, uint part)
+{
+    return p.n_tokens * p.n_heads * p.n_parts * p.cache.v_dim +
+           2 * ((t * p.n_heads + h) * p.n_parts + part);
+}
+
+/* The largest score of a head's parts, and what all weights add up to. */
+vec2 whole_marks(attend_args p, uint i, uint h, uint n)
+{
     bool has_sink = !IS_NULL(p.sinks);
-    float most = has_sink ? p.sinks.v[h] : LEAST, sum = 0.0;
-    for (uint i = 0; i < p.n_parts; i++)
-        most = max(most, parts.v[from + i * stride]);
-    for (uint i = 0; i < p.n_parts; i++)
-        sum += parts.v[from + i * stride + 1] * exact_exp(parts.v[from + i * stride] - most);
-    sum += has_sink ? exact_exp(p.sinks.v[h] - most) : 0.0;
-    for (uint k = THREAD; k < width; k += THREADS) {
-        float v = 0.0;
-        for (uint i = 0; i < p.n_parts; i++) {
-            uint at = from + i * stride;
-            v += parts.v[at + 2 + k] * exact_exp(parts.v[at] - most);
-        }
-        values[k] = v / sum;
-        p.result.v[t * p.out_stride + h * width + k] = v / sum;
+    float sink = has_sink ? p.sinks.v[h] : LEAST, most = sink, sum;
+    for (uint k = 0; k < n; k++)
+        most = max(most, marks[i * MOST_PARTS + k].x);
+    sum = has_sink ? exact_exp(sink - most) : 0.0;
+    for (uint k = 0; k < n; k++)
+        sum += marks[i * MOST_PARTS + k].y * exact_exp(marks[i * MOST_PARTS + k].x - most);
+    return vec2(most, sum);
+}
+
+/* What each part's sums are multiplied with. The marks are there; all threads call this. */
+void weigh_parts(attend_args p, uint first, uint n)
+{
+    for (uint e = THREAD; e < JOIN_HEADS * n; e += THREADS) {
+        uint i = e / n, k = e % n;
+        vec2 whole = whole_marks(p, i, first + i, n);
+        shares[i * MOST_PARTS + k] = exact_exp(marks[i * MOST_PARTS + k].x - whole.x) / whole.y;
     }
     barrier();
+}
+
+/* What joined[] has goes to the result and to `next`. */
+void put_joined(attend_args p, uint t, uint first)
+{
+    uint fours = p.cache.v_dim / 4, n = JOIN_HEADS * fours;
+    barrier();
+    for (uint i = THREAD; i < n; i += THREADS)
+        for (uint k = 0; k < 4; k++)
+            p.result.v[t * p.out_stride + first * p.cache.v_dim + 4 * i + k] = joined[i][k];
     if (IS_NULL(p.next))
-        return; /* every thread does; the next one writes what this one has read itself */
+        return;
     words_at to = words_at(address_plus(uvec2(p.next), t, 4 * p.next_stride));
-    uint words = plane_words(p.n_heads * width);
-    for (uint i = THREAD; i < width / 4; i += THREADS) {
-        uint first = 4 * i / 32 * 32;
-        float top = 0.0;
-        for (uint k = 0; k < 32; k++)
-            top = max(top, abs(values[first + k]));
-        vec4 v = vec4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]);
-        put_planes(to, (h * width) / 4 + i, words, v, top);
-        if (i % 8 == 0) {
+    uint words = plane_words(p.n_heads * p.cache.v_dim);
+    for (uint i = THREAD; i < n; i += THREADS) {
+        uint block = i / 8 * 8;
+        vec4 tops = vec4(0.0);
+        for (uint k = 0; k < 8; k++)
+            tops = max(tops, abs(joined[block + k]));
+        float top = max(max(tops.x, tops.y), max(tops.z, tops.w));
+        put_planes(to, first * fours + i, words, joined[i], top);
+        if (i == block) {
             vec2 sums = vec2(0.0);
-            for (uint k = 0; k < 8; k++) {
-                uint at = first + 4 * k;
-                sums[k / 4] += plane_sum(
-                    vec4(values[at], values[at + 1], values[at + 2], values[at + 3]), top);
-            }
-            put_plane_sums(to, (h * width + first) / 32, words, top, sums);
+            for (uint k = 0; k < 8; k++)
+                sums[k / 4] += plane_sum(joined[i + k], top);
+            put_plane_sums(to, (first * fours + i) / 8, words, top, sums);
         }
     }
-    barrier(); /* the next one may write */
+}
+
+void join_parts(attend_args p, PARTS_AT parts, PART_MARKS_AT part_marks_of, uint t, uint first, uint n)
+{
+    uint fours = p.cache.v_dim / 4;
+    for (uint e = THREAD; e < JOIN_HEADS * n; e += THREADS) {
+        uint at = part_marks(p, t, first + e / n, e % n);
+        marks[e / n * MOST_PARTS + e % n] = vec2(part_marks_of.v[at], part_marks_of.v[at + 1]);
+    }
+    barrier();
+    weigh_parts(p, first, n);
+    for (uint e = THREAD; e < JOIN_HEADS * fours; e += THREADS) {
+        uint i = e / fours, from = part_sums(p, t, first + i, 0) / 4 + e % fours;
+        vec4 all = vec4(0.0);
+        for (uint k = 0; k < n; k += 8) {
+            uvec4 v[8]; /* asked for at once */
+            [[unroll]] for (uint j = 0; j < 8; j++)
+                v[j] = parts.v[from + min(k + j, n - 1) * fours];
+            [[unroll]] for (uint j = 0; j < 8; j++)
+                if (k + j < n)
+                    all += shares[i * MOST_PARTS + k + j] * uintBitsToFloat(v[j]);
+        }
+        joined[e] = all;
+    }
+    put_joined(p, t, first);
 }

@@ -1,6 +1,11 @@
 /*
  * softmax(q k) v over a part of the positions that a token sees, for all heads that share a head of
- * the cache: a workgroup for each token, head of the cache and part. attend_join.glsl joins the parts.
+ * the cache: a workgroup for each token, head of the cache and part. attend_join.glsl joins the parts;
+ * of a short context there is only one, whose workgroup writes the result itself.
+ *
+ * COLS positions at a time: TEAM threads compute the scores of a position, each a share of its
+ * columns; then a thread adds up four columns of every LANES-th position's values. What a thread reads of
+ * the cache is asked for long before it is used: the first positions' keys and values before q is there.
  *
  * WHOLE: all of attention in one launch, for tokens of which no two are of one sequence. q is turned
  * here, by each workgroup; the one whose part has the token's own position turns k and puts k and v
@@ -9,94 +14,72 @@
  */
 #extension GL_EXT_control_flow_attributes : require
 #define HAS_OWN_SIZE
-#define SIZE 128
+#define SIZE 256
 layout(local_size_x = SIZE) in;
 #include "common.glsl"
 #include "block_values.glsl"
 #include "cache.glsl"
 #include "math.glsl"
 #include "planes.glsl"
+#include "attend_range.glsl"
 #define THREADS SIZE
 #define LEAST -1e30
-#define MOST_QUERY 2048 /* values of all heads */
-#define MOST_WIDTH 256  /* of a head */
+#define MOST_WIDTH 256 /* of a head */
 layout(constant_id = 1) const uint HEADS = 1; /* of q for one of the cache */
+layout(constant_id = 2) const uint K_FOURS = 16; /* of a key */
+layout(constant_id = 3) const uint V_FOURS = 16; /* of a value */
+layout(constant_id = 4) const uint PAGE = 32;    /* positions of a page */
 PARAMS(attend_args)
 
-shared vec4 q[MOST_QUERY / 4];
-shared float scores[HEADS][SIZE], tops[HEADS], fades[HEADS], totals[HEADS];
-shared vec2 halves[SIZE]; /* sums of other threads with the same columns */
-shared uvec2 pages[SIZE];
+const uint TEAM = SIZE / COLS;
+const uint UNIT = TYPE == DTYPE_F16 ? 2 : 1; /* fours of a key that are read at once */
+const uint K_UNITS = K_FOURS / UNIT, K_EACH = (K_UNITS + TEAM - 1) / TEAM;
+const uint LANES = SIZE / V_FOURS, V_EACH = (COLS + LANES - 1) / LANES;
+const uint Q_FOURS = HEADS * (K_FOURS > V_FOURS ? K_FOURS : V_FOURS);
+#define TOGETHER 4 /* heads whose sums are added up at once */
 
+shared vec4 q[Q_FOURS]; /* then the result */
+shared vec4 room[SIZE * TOGETHER]; /* shares of scores, then of sums */
+shared vec4 scores[HEADS * COLS / 4]; /* then weights */
+shared vec4 group_tops[HEADS * 2];
+shared float tops[2][HEADS], fades[HEADS];
+
+#define joined q
+#define JOIN_HEADS HEADS
 #ifdef WHOLE
 /* What other workgroups have written is read. */
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer common_pieces_at { uvec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer common_floats_at { float v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer common_words_at { uint v[]; };
-#define PARTS_AT common_floats_at
-shared float head_row[MOST_WIDTH];
+#define PARTS_AT common_pieces_at
+#define PART_MARKS_AT common_floats_at
+#define IS_WHOLE true
 shared float own_k[MOST_WIDTH], own_v[MOST_WIDTH]; /* as the cache keeps them */
 shared uint is_last;
+#define ROW(i) room[(i) / 4][(i) % 4]
 #include "cache_store.glsl"
+#include "turn.glsl"
+#else
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer written_pieces_at { uvec4 v[]; };
+#define PARTS_AT written_pieces_at
+#define PART_MARKS_AT floats_at
+#define IS_WHOLE false
+#endif
 #include "attend_join.glsl"
 
-/* n values of head_row as the cache keeps them. */
-float kept_value(uint i)
-{
-    if (TYPE == DTYPE_F32)
-        return head_row[i];
-    if (TYPE == DTYPE_F16)
-        return float_of_half(half_of_float(head_row[i]));
-    float most = 0.0;
-    for (uint k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
-        most = max(most, abs(head_row[k]));
-    float d = most / 127.0, inverse = d > 0.0 ? 1.0 / d : 0.0;
-    return float_of_half(half_of_float(d)) * float(byte_of(head_row[i] * inverse));
-}
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer twos_at { uvec2 v[]; };
 
-/* q of all heads is turned where it lies. */
-void turn_query(attend_args p, uint table, uint dim)
-{
-    uint stride = p.is_neox != 0 ? 1 : 2, apart = p.is_neox != 0 ? p.n_dims / 2 : 1;
-    for (uint k = THREAD; k < HEADS * (p.n_dims / 2); k += SIZE) {
-        uint i = k % (p.n_dims / 2), a = k / (p.n_dims / 2) * dim + i * stride, b = a + apart;
-        float c = p.table.v[table + 2 * i], s = p.table.v[table + 2 * i + 1];
-        float x0 = q[a / 4][a % 4], x1 = q[b / 4][b % 4];
-        q[a / 4][a % 4] = x0 * c - x1 * s;
-        q[b / 4][b % 4] = x0 * s + x1 * c;
-    }
-}
+uvec4 k_next[K_EACH];
+uvec2 v_next[V_EACH];  /* F16 and Q8_0 */
+uvec4 v_floats[V_EACH]; /* F32 */
+vec4 sums[HEADS];
+float totals[HEADS];
 
-/* The token's own key and value, into the cache and into shared memory. */
-void put_own(attend_args p, uint t, uint head, uint sequence, uint own, uint table)
+words_at page_of(cache_args c, uint sequence, uint position)
 {
-    cache_args c = p.cache;
-    words_at page = cache_page(c, sequence, own);
-    uint stride = p.is_neox != 0 ? 1 : 2, apart = p.is_neox != 0 ? p.n_dims / 2 : 1;
-    for (uint i = THREAD; i < c.head_dim; i += SIZE)
-        head_row[i] = p.k.v[t * p.k_stride + head * c.head_dim + i];
-    barrier();
-    for (uint i = THREAD; i < p.n_dims / 2; i += SIZE) {
-        float x0 = head_row[i * stride], x1 = head_row[i * stride + apart];
-        float co = p.table.v[table + 2 * i], si = p.table.v[table + 2 * i + 1];
-        head_row[i * stride] = x0 * co - x1 * si;
-        head_row[i * stride + apart] = x0 * si + x1 * co;
-    }
-    barrier();
-    store_row(page, key_offset(c, head, own), c.head_dim);
-    for (uint i = THREAD; i < c.head_dim; i += SIZE)
-        own_k[i] = kept_value(i);
-    barrier();
-    for (uint i = THREAD; i < c.v_dim; i += SIZE)
-        head_row[i] = p.v.v[t * p.v_stride + head * c.v_dim + i];
-    barrier();
-    store_row(page, value_offset(c, head, own), c.v_dim);
-    for (uint i = THREAD; i < c.v_dim; i += SIZE)
-        own_v[i] = kept_value(i);
-    barrier();
+    uint page = c.tables.v[sequence * c.pages_per_sequence + position / PAGE];
+    return words_at(address_plus(uvec2(c.data), page, c.page_bytes));
 }
-#else
-#define PARTS_AT floats_at
-#endif
 
 /* Four bytes from byte i on, which is even. */
 uint word_at(words_at base, uint i)
@@ -105,34 +88,285 @@ uint word_at(words_at base, uint i)
     return (i & 2) == 0 ? w : w >> 16 | base.v[i / 4 + 1] << 16;
 }
 
-/* Four values of a row that begins at byte `at`, a multiple of 16 (Q8_0: of 2): columns 4 i to 4 i + 3. */
-vec4 four_at(pieces_at page, uint at, uint i)
+/* Columns 4 i to 4 i + 3 of a row of Q8_0: the numbers, and the scale. */
+uvec2 bytes_at(words_at page, uint at, uint i)
 {
-    if (TYPE == DTYPE_Q8_0) {
-        words_at words = words_at(uvec2(page));
-        uint block = at + i / 8 * 34;
-        int w = int(word_at(words, block + 2 + 4 * (i & 7)));
-        return half_at(words, block) * vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8),
-                                            bitfieldExtract(w, 16, 8), w >> 24);
-    }
-    if (TYPE == DTYPE_F32)
-        return uintBitsToFloat(page.v[at / 16 + i]);
-    uvec4 all = page.v[at / 16 + i / 2];
-    uvec2 w = (i & 1) == 0 ? all.xy : all.zw;
-    return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+    uint block = at + i / 8 * 34;
+    return uvec2(word_at(page, block + 2 + 4 * (i & 7)), u16_at(page, block));
 }
 
-/* Columns 2 i and 2 i + 1. */
-vec2 two_at(words_at page, uint at, uint i)
+vec4 four_bytes(uvec2 raw)
 {
-    if (TYPE == DTYPE_Q8_0) {
-        uint block = at + i / 16 * 34;
-        int w = int(u16_at(page, block + 2 + 2 * (i & 15)));
-        return half_at(page, block) * vec2(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8));
+    int w = int(raw.x);
+    return float_of_half(raw.y) * vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8),
+                                       bitfieldExtract(w, 16, 8), w >> 24);
+}
+
+vec4 four_halves(uvec2 raw)
+{
+    return vec4(unpackHalf2x16(raw.x), unpackHalf2x16(raw.y));
+}
+
+/* Ask for this thread's share of the keys of COLS positions from `at` on; what is behind `end` is the last. */
+void ask_keys(cache_args c, uint sequence, uint head, uint at, uint end)
+{
+    uint position = min(at + THREAD / TEAM, end - 1);
+    words_at page = page_of(c, sequence, position);
+    uint row = c.k_offset + (head * PAGE + position % PAGE) * c.row_bytes;
+    [[unroll]] for (uint i = 0; i < K_EACH; i++) {
+        uint unit = min(THREAD % TEAM + TEAM * i, K_UNITS - 1);
+        if (TYPE == DTYPE_Q8_0)
+            k_next[i].xy = bytes_at(page, row, unit);
+        else
+            k_next[i] = pieces_at(uvec2(page)).v[row / 16 + unit];
     }
+}
+
+void ask_values(cache_args c, uint sequence, uint head, uint at, uint end)
+{
+    uint four = THREAD % V_FOURS, lane = THREAD / V_FOURS;
+    [[unroll]] for (uint i = 0; i < V_EACH; i++) {
+        uint position = min(at + lane + LANES * i, end - 1);
+        words_at page = page_of(c, sequence, position);
+        uint row = c.v_offset + (head * PAGE + position % PAGE) * c.v_row_bytes;
+        if (TYPE == DTYPE_Q8_0)
+            v_next[i] = bytes_at(page, row, four);
+        else if (TYPE == DTYPE_F16)
+            v_next[i] = twos_at(uvec2(page)).v[row / 8 + four];
+        else
+            v_floats[i] = pieces_at(uvec2(page)).v[row / 16 + four];
+    }
+}
+
+/* Four of a key that was asked for: the n-th of a unit. */
+vec4 key_four(uint i, uint n)
+{
+    if (TYPE == DTYPE_Q8_0)
+        return four_bytes(k_next[i].xy);
+    if (TYPE == DTYPE_F16)
+        return four_halves(n == 0 ? k_next[i].xy : k_next[i].zw);
+    return uintBitsToFloat(k_next[i]);
+}
+
+vec4 value_four(uint i)
+{
+    return TYPE == DTYPE_Q8_0  ? four_bytes(v_next[i])
+           : TYPE == DTYPE_F16 ? four_halves(v_next[i])
+                               : uintBitsToFloat(v_floats[i]);
+}
+
+#ifdef WHOLE
+/* n values of the row from value `from` of ROW on, as the cache keeps them. */
+float kept_value(uint from, uint i)
+{
     if (TYPE == DTYPE_F32)
-        return vec2(uintBitsToFloat(page.v[at / 4 + 2 * i]), uintBitsToFloat(page.v[at / 4 + 2 * i + 1]));
-    return unpackHalf2x16(page.v[at / 4 + i]);
+        return ROW(from + i);
+    if (TYPE == DTYPE_F16)
+        return float_of_half(half_of_float(ROW(from + i)));
+    float most = 0.0;
+    for (uint k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
+        most = max(most, abs(ROW(from + k)));
+    float d = most / 127.0, inverse = d > 0.0 ? 1.0 / d : 0.0;
+    return float_of_half(half_of_float(d)) * float(byte_of(ROW(from + i) * inverse));
+}
+
+/* Which two values of a head are pair i, and what they are turned by. */
+uvec2 pair_of(attend_args p, uint i)
+{
+    uint turns = p.n_dims / 2;
+    if (i >= turns)
+        return uvec2(2 * i, 2 * i + 1);
+    return p.is_neox != 0 ? uvec2(i, i + turns) : uvec2(2 * i, 2 * i + 1);
+}
+
+vec2 turned_pair(attend_args p, floats_at from, uint at, uvec2 pair, uint i, uint table)
+{
+    vec2 x = vec2(from.v[at + pair.x], from.v[at + pair.y]);
+    if (i >= p.n_dims / 2)
+        return x;
+    return turned(x, p.table.v[table + 2 * i], p.table.v[table + 2 * i + 1]);
+}
+
+/* q of all heads, and the token's own key and value if they are of this part, to shared memory and the cache. */
+void turn_all(attend_args p, uint t, uint head, uint sequence, uint own, bool has_own)
+{
+    cache_args c = p.cache;
+    const uint PAIRS = 2 * K_FOURS;
+    uint table = t * p.table_stride, from = t * p.q_stride + head * HEADS * 4 * K_FOURS;
+    for (uint e = THREAD; e < HEADS * PAIRS; e += SIZE) {
+        uint i = e % PAIRS, first = e / PAIRS * K_FOURS;
+        uvec2 pair = pair_of(p, i);
+        vec2 x = turned_pair(p, p.q, from + 4 * first, pair, i, table);
+        q[first + pair.x / 4][pair.x % 4] = x.x;
+        q[first + pair.y / 4][pair.y % 4] = x.y;
+    }
+    if (!has_own)
+        return;
+    if (THREAD < PAIRS) {
+        uvec2 pair = pair_of(p, THREAD);
+        vec2 x = turned_pair(p, p.k, t * p.k_stride + head * 4 * K_FOURS, pair, THREAD, table);
+        ROW(pair.x) = x.x;
+        ROW(pair.y) = x.y;
+    }
+    if (THREAD < 4 * V_FOURS)
+        ROW(MOST_WIDTH + THREAD) = p.v.v[t * p.v_stride + head * 4 * V_FOURS + THREAD];
+    barrier();
+    words_at page = page_of(c, sequence, own);
+    uint row = head * PAGE + own % PAGE;
+    store_row(page, c.k_offset + row * c.row_bytes, 4 * K_FOURS, 0);
+    store_row(page, c.v_offset + row * c.v_row_bytes, 4 * V_FOURS, MOST_WIDTH);
+    if (THREAD < 4 * K_FOURS)
+        own_k[THREAD] = kept_value(0, THREAD);
+    if (THREAD < 4 * V_FOURS)
+        own_v[THREAD] = kept_value(MOST_WIDTH, THREAD);
+}
+
+vec4 own_key(uint four)
+{
+    return vec4(own_k[4 * four], own_k[4 * four + 1], own_k[4 * four + 2], own_k[4 * four + 3]);
+}
+
+vec4 own_value(uint four)
+{
+    return vec4(own_v[4 * four], own_v[4 * four + 1], own_v[4 * four + 2], own_v[4 * four + 3]);
+}
+#endif
+
+/* This thread's share of the scores of a position, to room. */
+void score(uint at, uint end, uint own)
+{
+    uint col = THREAD / TEAM, share = THREAD % TEAM;
+    bool is_own = min(at + col, end - 1) == own;
+    vec4 dots[HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++)
+        dots[h] = vec4(0.0);
+    [[unroll]] for (uint i = 0; i < K_EACH; i++) {
+        uint unit = share + TEAM * i;
+        if (unit < K_UNITS) {
+            [[unroll]] for (uint n = 0; n < UNIT; n++) {
+                vec4 k = key_four(i, n);
+#ifdef WHOLE
+                if (is_own)
+                    k = own_key(UNIT * unit + n);
+#endif
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                    dots[h] += k * q[h * K_FOURS + UNIT * unit + n];
+            }
+        }
+    }
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        uint to = (share * HEADS + h) * COLS + col;
+        room[to / 4][to % 4] = (dots[h].x + dots[h].y) + (dots[h].z + dots[h].w);
+    }
+}
+
+/* The shares as one: eight positions of a head for a thread. */
+void join_scores(attend_args p, uint at, uint end)
+{
+    uint h = THREAD / 8, g = THREAD % 8;
+    if (h >= HEADS)
+        return;
+    float top = LEAST;
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        vec4 s = vec4(0.0);
+        [[unroll]] for (uint k = 0; k < TEAM; k++)
+            s += room[((k * HEADS + h) * COLS + 8 * g) / 4 + i];
+        s *= p.scale;
+        [[unroll]] for (uint k = 0; k < 4; k++) {
+            if (p.softcap > 0.0)
+                s[k] = p.softcap * exact_tanh(s[k] / p.softcap);
+            if (at + 8 * g + 4 * i + k >= end)
+                s[k] = LEAST;
+            top = max(top, s[k]);
+        }
+        scores[(h * COLS + 8 * g) / 4 + i] = s;
+    }
+    group_tops[THREAD / 4][THREAD % 4] = top;
+}
+
+/* Scores become weights. which: of tops, those so far. */
+void weigh(uint at, uint end, uint which)
+{
+    for (uint e = THREAD; e < HEADS * COLS / 4; e += SIZE) {
+        uint h = e / (COLS / 4), four = e % (COLS / 4);
+        vec4 all = max(group_tops[2 * h], group_tops[2 * h + 1]), s = scores[e];
+        float before = tops[which][h];
+        float now = max(max(before, max(all.x, all.y)), max(all.z, all.w));
+        [[unroll]] for (uint k = 0; k < 4; k++)
+            s[k] = at + 4 * four + k < end ? exact_exp(s[k] - now) : 0.0;
+        scores[e] = s;
+        if (four == 0) {
+            fades[h] = exact_exp(before - now);
+            tops[which ^ 1][h] = now;
+        }
+    }
+}
+
+void add_values(uint at, uint end, uint own)
+{
+    uint four = THREAD % V_FOURS, lane = THREAD / V_FOURS;
+    if (lane >= LANES)
+        return;
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        sums[h] *= fades[h];
+        totals[h] *= fades[h];
+    }
+    [[unroll]] for (uint i = 0; i < V_EACH; i++) {
+        uint col = lane + LANES * i;
+        if (col < COLS) {
+            vec4 v = value_four(i);
+#ifdef WHOLE
+            if (min(at + col, end - 1) == own)
+                v = own_value(four);
+#endif
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                float weight = scores[(h * COLS + col) / 4][col % 4];
+                sums[h] += weight * v;
+                totals[h] += weight;
+            }
+        }
+    }
+}
+
+/* The lanes' sums as one, of TOGETHER heads at a time: to joined, or to the part's place. */
+void join_lanes(attend_args p, PARTS_AT parts, PART_MARKS_AT part_marks_of, uint t, uint first, uint part,
+                bool is_alone, uint which)
+{
+    uint four = THREAD % V_FOURS, lane = THREAD / V_FOURS;
+    barrier();
+    [[unroll]] for (uint h = 0; h < HEADS; h++)
+        if (lane < LANES && four == 0)
+            scores[(h * LANES + lane) / 4][(h * LANES + lane) % 4] = totals[h];
+    [[unroll]] for (uint h0 = 0; h0 < HEADS; h0 += TOGETHER) {
+        [[unroll]] for (uint k = 0; k < TOGETHER; k++)
+            if (h0 + k < HEADS && lane < LANES)
+                room[(k * LANES + lane) * V_FOURS + four] = sums[h0 + k];
+        barrier();
+        for (uint e = THREAD; e < TOGETHER * V_FOURS; e += SIZE) {
+            uint k = e / V_FOURS, h = h0 + k;
+            if (h >= HEADS)
+                break;
+            vec4 all = vec4(0.0);
+            for (uint i = 0; i < LANES; i++)
+                all += room[(k * LANES + i) * V_FOURS + e % V_FOURS];
+            if (is_alone)
+                joined[h * V_FOURS + e % V_FOURS] = all;
+            else
+                parts.v[part_sums(p, t, first + h, part) / 4 + e % V_FOURS] = floatBitsToUint(all);
+        }
+        barrier();
+    }
+    if (THREAD < HEADS) {
+        float total = 0.0;
+        for (uint i = 0; i < LANES; i++)
+            total += scores[(THREAD * LANES + i) / 4][(THREAD * LANES + i) % 4];
+        uint at = part_marks(p, t, first + THREAD, part);
+        marks[THREAD * MOST_PARTS] = vec2(tops[which][THREAD], total);
+        if (!is_alone) {
+            part_marks_of.v[at] = tops[which][THREAD];
+            part_marks_of.v[at + 1] = total;
+        }
+    }
 }
 
 void main()
@@ -140,143 +374,66 @@ void main()
     attend_args p = params.value;
     cache_args c = p.cache;
     uint t = GROUP.x, head = GROUP.y, part = GROUP.z, sequence = c.sequences.v[t];
-    uint own = c.positions.v[t], end = c.seen.v[t], dim = c.head_dim, pairs = c.v_dim / 2;
-    uint begin = p.window != 0 && own + 1 > p.window ? own + 1 - p.window : 0;
-    if (p.chunk != 0)
-        begin = max(begin, own / p.chunk * p.chunk);
-    if (p.ahead != 0)
-        end = min(end, own + 1 + p.ahead);
-    uint length = (max(end, begin) - begin + p.n_parts - 1) / p.n_parts;
-    length = (length + 31) / 32 * 32;
-    begin = min(begin + part * length, end);
-    end = min(begin + length, end);
-    for (uint i = THREAD; i < HEADS * dim; i += SIZE)
-        q[i / 4][i % 4] = p.q.v[t * p.q_stride + head * HEADS * dim + i];
-    if (THREAD < HEADS) {
-        tops[THREAD] = LEAST;
-        totals[THREAD] = 0.0;
+    uint own = c.positions.v[t];
+    part_range r = find_parts(p, own, c.seen.v[t]);
+    if (part >= r.n)
+        return;
+    uint begin = min(r.begin + part * r.size, r.end), end = min(begin + r.size, r.end), which = 0;
+    if (begin < end) {
+        ask_keys(c, sequence, head, begin, end);
+        ask_values(c, sequence, head, begin, end);
     }
-    vec2 sums[HEADS];
-    [[unroll]] for (uint h = 0; h < HEADS; h++)
-        sums[h] = vec2(0.0);
-    uint pair = THREAD % pairs, lane = THREAD / pairs, lanes = SIZE / pairs;
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        sums[h] = vec4(0.0);
+        totals[h] = 0.0;
+    }
+    if (THREAD < HEADS)
+        tops[0][THREAD] = LEAST;
+#ifdef WHOLE
+    turn_all(p, t, head, sequence, own, own >= begin && own < end);
+#else
+    for (uint i = THREAD; i < HEADS * K_FOURS * 4; i += SIZE)
+        q[i / 4][i % 4] = p.q.v[t * p.q_stride + head * HEADS * K_FOURS * 4 + i];
+#endif
     barrier();
-#ifdef WHOLE
-    uint table = t * p.table_stride;
-    turn_query(p, table, dim);
-    if (own >= begin && own < end)
-        put_own(p, t, head, sequence, own, table);
-    barrier();
-#endif
-    for (uint at = begin; at < end; at += SIZE) {
-        uint n = min(SIZE, end - at);
-        if (THREAD < n) {
-            words_at page = cache_page(c, sequence, at + THREAD);
-            uint row = key_offset(c, head, at + THREAD);
-            vec4 dots[HEADS];
-            pages[THREAD] = uvec2(page);
-            [[unroll]] for (uint h = 0; h < HEADS; h++)
-                dots[h] = vec4(0.0);
-            for (uint i = 0; i < dim / 4; i += 8) {
-                vec4 k[8]; /* asked for at once; what is behind the row is not used */
-                [[unroll]] for (uint j = 0; j < 8; j++)
-                    k[j] = four_at(pieces_at(uvec2(page)), row, min(i + j, dim / 4 - 1));
-#ifdef WHOLE
-                for (uint j = 0; j < 8 && at + THREAD == own; j++) {
-                    uint col = 4 * min(i + j, dim / 4 - 1);
-                    k[j] = vec4(own_k[col], own_k[col + 1], own_k[col + 2], own_k[col + 3]);
-                }
-#endif
-                [[unroll]] for (uint j = 0; j < 8; j++)
-                    [[unroll]] for (uint h = 0; h < HEADS; h++)
-                        if (i + j < dim / 4)
-                            dots[h] += k[j] * q[h * dim / 4 + i + j];
-            }
-            [[unroll]] for (uint h = 0; h < HEADS; h++) {
-                float s = ((dots[h].x + dots[h].y) + (dots[h].z + dots[h].w)) * p.scale;
-                scores[h][THREAD] = p.softcap > 0.0 ? p.softcap * exact_tanh(s / p.softcap) : s;
-            }
-        }
+    for (uint at = begin; at < end; at += COLS) {
+        score(at, end, own);
+        if (at + COLS < end)
+            ask_keys(c, sequence, head, at + COLS, end);
         barrier();
-        /* Four threads for each head, 32 scores for each of them. */
-        uint mine = THREAD / 4;
-        float most = LEAST;
-        for (uint i = THREAD & 3; mine < HEADS && i < n; i += 4)
-            most = max(most, scores[mine][i]);
-        halves[THREAD].x = most;
+        join_scores(p, at, end);
         barrier();
-        if (mine < HEADS) {
-            uint of = THREAD & ~3u;
-            float now = max(max(halves[of].x, halves[of + 1].x), max(halves[of + 2].x, halves[of + 3].x));
-            float before = tops[mine], all = 0.0;
-            now = max(now, before);
-            for (uint i = THREAD & 3; i < n; i += 4) {
-                float weight = exact_exp(scores[mine][i] - now);
-                scores[mine][i] = weight;
-                all += weight;
-            }
-            halves[THREAD].y = all;
-            if ((THREAD & 3) == 0)
-                fades[mine] = exact_exp(before - now);
-            most = now;
-        }
+        weigh(at, end, which);
         barrier();
-        if (mine < HEADS && (THREAD & 3) == 0) {
-            tops[mine] = most;
-            totals[mine] = totals[mine] * fades[mine] +
-                           ((halves[THREAD].y + halves[THREAD + 1].y) +
-                            (halves[THREAD + 2].y + halves[THREAD + 3].y));
-        }
-        [[unroll]] for (uint h = 0; h < HEADS; h++)
-            sums[h] *= fades[h];
-        for (uint i = lane; lane < lanes && i < n; i += 8 * lanes) {
-            vec2 v[8];
-            [[unroll]] for (uint j = 0; j < 8; j++) {
-                uint of = min(i + j * lanes, n - 1);
-                v[j] = two_at(words_at(pages[of]), value_offset(c, head, at + of), pair);
-#ifdef WHOLE
-                if (at + of == own)
-                    v[j] = vec2(own_v[2 * pair], own_v[2 * pair + 1]);
-#endif
-            }
-            [[unroll]] for (uint j = 0; j < 8; j++)
-                [[unroll]] for (uint h = 0; h < HEADS; h++)
-                    if (i + j * lanes < n)
-                        sums[h] += scores[h][i + j * lanes] * v[j];
-        }
-        barrier();
+        add_values(at, end, own);
+        if (at + COLS < end)
+            ask_values(c, sequence, head, at + COLS, end);
+        which ^= 1;
     }
     PARTS_AT parts = PARTS_AT(uvec2(p.parts));
-    for (uint h = 0; h < HEADS; h++) {
-        uint to = ((t * p.n_heads + head * HEADS + h) * p.n_parts + part) * (c.v_dim + 2);
-        halves[THREAD] = sums[h];
-        barrier();
-        if (lane == 0) {
-            vec2 all = sums[h];
-            for (uint i = 1; i < lanes; i++)
-                all += halves[i * pairs + pair];
-            parts.v[to + 2 + 2 * pair] = all.x;
-            parts.v[to + 3 + 2 * pair] = all.y;
-        }
-        if (THREAD == 0) {
-            parts.v[to] = tops[h];
-            parts.v[to + 1] = totals[h];
-        }
-        barrier();
-    }
+    PART_MARKS_AT part_marks_of = PART_MARKS_AT(uvec2(p.parts));
+    uint first = head * HEADS;
+    join_lanes(p, parts, part_marks_of, t, first, part, IS_WHOLE && r.n == 1, which);
 #ifdef WHOLE
+    if (r.n == 1) {
+        barrier();
+        weigh_parts(p, first, 1);
+        for (uint e = THREAD; e < HEADS * V_FOURS; e += SIZE)
+            joined[e] *= shares[e / V_FOURS * MOST_PARTS];
+        put_joined(p, t, first);
+        return;
+    }
     memoryBarrierBuffer();
     barrier();
     common_words_at counts = common_words_at(uvec2(p.counts));
     uint done = t * c.n_heads + head;
     if (THREAD == 0)
-        is_last = atomicAdd(counts.v[done], 1) + 1 == p.n_parts ? 1 : 0;
+        is_last = atomicAdd(counts.v[done], 1) + 1 == r.n ? 1 : 0;
     barrier();
     if (is_last == 0)
         return;
     memoryBarrierBuffer();
-    for (uint h = 0; h < HEADS; h++)
-        join_parts(p, parts, t, head * HEADS + h);
+    join_parts(p, parts, part_marks_of, t, first, r.n);
     if (THREAD == 0) /* for the next run */
         counts.v[done] = 0;
 #endif

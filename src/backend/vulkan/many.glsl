@@ -107,36 +107,63 @@ layout(constant_id = 15) const uint C_N = FRAG;
 #define MAT_B fcoopmatNV<16, gl_ScopeSubgroup, B_K, B_N>
 #define MAT_C fcoopmatNV<32, gl_ScopeSubgroup, C_M, C_N>
 
-/* Eight subgroups, each with a part of WM x WN; a row in shared memory has 8 halves more. */
-const uint BM = 128, BN = 128, BK = 32, STRIDE = (BK + 8) / 8;
-const uint WM = BM / 2, WN = BN / 4, NM = WM / FRAG, NN = WN / FRAG;
-const uint X_LOADS = BN * 4 / 256;
+/*
+ * ACROSS x ALONG subgroups, each with a part of WM x WN of the results. A row in shared memory has 8
+ * halves more. While matrices multiply one step, the next one's weights become halves, and what comes
+ * behind that is on its way.
+ */
+layout(constant_id = 2) const uint ACROSS = 2;
+layout(constant_id = 3) const uint ALONG = 4;
+layout(constant_id = 4) const uint NN = 2; /* matrices of a subgroup along the tokens: 2 or 4 */
+const uint NM = 4, WM = NM * FRAG, WN = NN * FRAG;
+const uint BM = ACROSS * WM, BN = ALONG * WN, BK = 32, STRIDE = (BK + 8) / 8;
+const uint LANES = SIZE / (ACROSS * ALONG), MOST_PATCHES = 4;
+const uint W_LOADS = (2 * BM + SIZE - 1) / SIZE; /* of 16 columns of a row */
+const uint X_LOADS = (4 * BN + SIZE - 1) / SIZE; /* of 8 */
 
 shared uvec4 w_tile[2][BM * STRIDE], x_tile[2][BN * STRIDE];
-shared float patches[8][FRAG * FRAG];
+shared float patches[MOST_PATCHES][FRAG * FRAG]; /* four subgroups at a time have one each */
+shared uint result_rows[BN];
+shared float scales[BN]; /* what a token's sums are multiplied with */
 
+uint w_from[W_LOADS], x_from[X_LOADS];
 uvec4 x_next[X_LOADS];
-block_pieces w_next;
-uvec4 w_values[8];
+block_pieces w_next[W_LOADS];
+
+/* Where this thread's rows begin, and what is done with the sums of each token. */
+void prepare(product_args p, uint row0)
+{
+    [[unroll]] for (uint i = 0; i < W_LOADS; i++)
+        w_from[i] = row_start(p, row0 + (THREAD + SIZE * i) / 2);
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+        uint e = THREAD + SIZE * i;
+        x_from[i] = x_row(p, e / 4) * p.x_stride + e % 4;
+    }
+    for (uint i = THREAD; i < BN; i += SIZE) {
+        uint t = result_row(p, i);
+        float scale = p.scale * uintBitsToFloat(p.x.v[t / p.x_divisor * p.x_stride + 32 * p.n_tiles].x);
+        if (p.weighs != 0)
+            scale *= p.choices.v[t / p.n_used * p.choice_stride + t % p.n_used].weight;
+        result_rows[i] = t;
+        scales[i] = scale;
+    }
+}
 
 /* Ask for columns k0 to k0 + 31. */
-void fetch(product_args p, uint row0, uint k0)
+void fetch(product_args p, uint k0)
 {
-    if (THREAD < BM) {
-        uint row = row0 + THREAD, at = row_start(p, row) + k0 / 256 * TILE_PIECES;
-        uint b = k0 / 32 % 8;
-        if (TYPE == 0)
-            [[unroll]] for (uint i = 0; i < 8; i++) w_values[i] = p.matrix.v[at + 16 * (8 * b + i)];
-        else if (IS_FLOAT)
-            [[unroll]] for (uint i = 0; i < 4; i++) w_values[i] = p.matrix.v[at + 16 * (4 * b + i)];
-        else
-            w_next = block_at(p.matrix, at, b, row & 15);
+    uint b = k0 / 32 % 8;
+    [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
+        uint at = w_from[i] + k0 / 256 * TILE_PIECES, half_of_it = THREAD & 1;
+        if (IS_FLOAT) {
+            w_next[i].q = p.matrix.v[at + 16 * (4 * b + 2 * half_of_it)];
+            w_next[i].more = p.matrix.v[at + 16 * (4 * b + 2 * half_of_it + 1)];
+        } else {
+            w_next[i] = block_at(p.matrix, at, b, (THREAD + SIZE * i) / 2 & 15);
+        }
     }
-    [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint e = THREAD + 256 * i;
-        if (THREAD < 256)
-            x_next[i] = p.x.v[x_row(p, e / 4) * p.x_stride + k0 / 8 + e % 4];
-    }
+    [[unroll]] for (uint i = 0; i < X_LOADS; i++)
+        x_next[i] = p.x.v[x_from[i] + k0 / 8];
 }
 
 uvec4 packed(vec4 a, vec4 b)
@@ -144,52 +171,85 @@ uvec4 packed(vec4 a, vec4 b)
     return uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
 }
 
-/* Eight values of BF16 or F32 as halves. */
-uvec4 halves_of(uint i)
+/* Eight values of F16 or BF16 as halves. */
+uvec4 halves_of(uvec4 w)
 {
     if (TYPE == 1)
-        return w_values[i];
-    if (TYPE == 0)
-        return packed(uintBitsToFloat(w_values[2 * i]), uintBitsToFloat(w_values[2 * i + 1]));
-    uvec4 w = w_values[i], low = w << 16, high = w & 0xffff0000u;
+        return w;
+    uvec4 low = w << 16, high = w & 0xffff0000u;
     return packed(uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y)),
                   uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w)));
 }
 
-/* What was asked for, to shared memory. */
-void store(uint which, uint row0, uint k0)
+/* Four numbers of a word as floats: a number is put behind 2^23, which costs less than a conversion. */
+vec4 quick_floats(uint w)
 {
-    if (THREAD < BM) {
-        uint to = THREAD * STRIDE;
+    uvec4 bytes = IS_BYTES ? uvec4(w, w >> 8, w >> 16, w >> 24) ^ 128 : uvec4(w, w >> 8, w >> 16, w >> 24);
+    return uintBitsToFloat((bytes & 255) | 0x4b000000u) - (IS_BYTES ? 8388736.0 : 8388608.0);
+}
+
+/* Half a block of numbers, four in a word, in their order. */
+uvec4 half_block(block_pieces s, uint b, uint which)
+{
+    if (IS_BYTES)
+        return which == 0 ? s.q : s.more;
+    uvec2 q = which == 0 ? s.q.xy : s.q.zw;
+    uvec4 n = uvec4(q.x, q.x >> 4, q.y, q.y >> 4) & NIBBLES;
+    return IS_Q6 || HAS_FIFTH ? n | bits_above(s.high, b, which) : n;
+}
+
+/* What was asked for, to shared memory. */
+void store(uint to_which, uint k0)
+{
+    uint b = k0 / 32 % 8, which = THREAD & 1;
+    [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
+        uint e = THREAD + SIZE * i, to = e / 2 * STRIDE + 2 * which;
+        uvec4 first, second;
         if (IS_FLOAT) {
-            [[unroll]] for (uint i = 0; i < 4; i++) w_tile[which][to + i] = halves_of(i);
+            first = halves_of(w_next[i].q);
+            second = halves_of(w_next[i].more);
         } else {
-            block_numbers n = numbers_of(w_next, k0 / 32 % 8, (row0 + THREAD) & 15);
-            [[unroll]] for (uint i = 0; i < 2; i++) {
-                w_tile[which][to + i] = packed(n.scale.x * floats_of(n.a[2 * i]) - n.low.x,
-                                               n.scale.x * floats_of(n.a[2 * i + 1]) - n.low.x);
-                w_tile[which][to + 2 + i] = packed(n.scale.y * floats_of(n.b[2 * i]) - n.low.y,
-                                                   n.scale.y * floats_of(n.b[2 * i + 1]) - n.low.y);
-            }
+            block_numbers n = numbers_of(w_next[i], b, e / 2 & 15);
+            uvec4 q = half_block(w_next[i], b, which);
+            float scale = which == 0 ? n.scale.x : n.scale.y, low = which == 0 ? n.low.x : n.low.y;
+            first = packed(scale * quick_floats(q.x) - low, scale * quick_floats(q.y) - low);
+            second = packed(scale * quick_floats(q.z) - low, scale * quick_floats(q.w) - low);
+        }
+        if (e < 2 * BM) {
+            w_tile[to_which][to] = first;
+            w_tile[to_which][to + 1] = second;
         }
     }
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint e = THREAD + 256 * i;
-        if (THREAD < 256)
-            x_tile[which][e / 4 * STRIDE + e % 4] = x_next[i];
+        uint e = THREAD + SIZE * i;
+        if (e < 4 * BN)
+            x_tile[to_which][e / 4 * STRIDE + e % 4] = x_next[i];
     }
 }
 
-/* A matrix of sums, by way of shared memory. */
-void put_patch(product_args p, MAT_C c, uint row, uint token)
+/* A matrix of sums, by way of shared memory that its subgroup has for itself. */
+void put_patch(product_args p, MAT_C c, uint row0, uint row, uint token)
 {
-    barrier();
-    coopMatStoreNV(c, patches[gl_SubgroupID], 0, FRAG, true);
-    barrier();
-    for (uint e = gl_SubgroupInvocationID; e < FRAG * FRAG; e += SIZE / 8) {
-        uint t = x_row(p, token + e / FRAG);
-        float scale = uintBitsToFloat(p.x.v[t * p.x_stride + 32 * p.n_tiles].x);
-        put(p, row + e % FRAG, token + e / FRAG, scale * patches[gl_SubgroupID][e]);
+    subgroupBarrier();
+    coopMatStoreNV(c, patches[gl_SubgroupID % MOST_PATCHES], 0, FRAG, true);
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+    float there[FRAG * FRAG / LANES];
+    [[unroll]] for (uint k = 0; k < FRAG * FRAG / LANES; k++) {
+        uint e = gl_SubgroupInvocationID + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
+        there[k] = 0.0;
+        if (r < p.n_rows && i < n_mine) {
+            if (p.adds != 0)
+                there[k] = p.result.v[result_rows[i] * p.out_stride + r];
+            if (!IS_NULL(p.bias))
+                there[k] += p.bias.v[expert * p.n_rows + r];
+        }
+    }
+    [[unroll]] for (uint k = 0; k < FRAG * FRAG / LANES; k++) {
+        uint e = gl_SubgroupInvocationID + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
+        if (r < p.n_rows && i < n_mine)
+            p.result.v[result_rows[i] * p.out_stride + r] =
+                there[k] + scales[i] * patches[gl_SubgroupID % MOST_PATCHES][e];
     }
 }
 
@@ -199,17 +259,20 @@ void main()
     if (!find_tokens(p, BN))
         return;
     uint row0 = GROUP.x * BM, n_cols = p.n_cols;
-    uint wm = gl_SubgroupID % 2 * WM, wn = gl_SubgroupID / 2 * WN;
-    MAT_C c[NM * NN];
+    uint wm = gl_SubgroupID % ACROSS * WM, wn = gl_SubgroupID / ACROSS * WN;
+    MAT_C c[NM * 4];
     [[unroll]] for (uint i = 0; i < NM * NN; i++) c[i] = MAT_C(0.0);
-    fetch(p, row0, 0);
-    store(0, row0, 0);
+    prepare(p, row0);
+    fetch(p, 0);
+    store(0, 0);
+    fetch(p, min(BK, n_cols - 1) / BK * BK);
     uint now = 0;
     for (uint k0 = 0; k0 < n_cols; k0 += BK) {
         barrier();
-        bool has_more = k0 + BK < n_cols;
-        if (has_more)
-            fetch(p, row0, k0 + BK);
+        if (k0 + BK < n_cols)
+            store(now ^ 1, k0 + BK);
+        if (k0 + 2 * BK < n_cols)
+            fetch(p, k0 + 2 * BK);
         [[unroll]] for (uint kk = 0; kk < BK / FRAG; kk++) {
             MAT_A a[NM];
             [[unroll]] for (uint i = 0; i < NM; i++)
@@ -222,18 +285,29 @@ void main()
             }
         }
         now ^= 1;
-        if (has_more)
-            store(now, row0, k0 + BK);
     }
     /* Written out: a loop with barriers would not be unrolled, and sums would leave registers. */
-    put_patch(p, c[0], row0 + wm, wn);
-    put_patch(p, c[1], row0 + wm + FRAG, wn);
-    put_patch(p, c[2], row0 + wm + 2 * FRAG, wn);
-    put_patch(p, c[3], row0 + wm + 3 * FRAG, wn);
-    put_patch(p, c[4], row0 + wm, wn + FRAG);
-    put_patch(p, c[5], row0 + wm + FRAG, wn + FRAG);
-    put_patch(p, c[6], row0 + wm + 2 * FRAG, wn + FRAG);
-    put_patch(p, c[7], row0 + wm + 3 * FRAG, wn + FRAG);
+#define PUT_COLUMN(j)                                                                              \
+    put_patch(p, c[NM * j], row0, wm, wn + FRAG * j);                                              \
+    put_patch(p, c[NM * j + 1], row0, wm + FRAG, wn + FRAG * j);                                   \
+    put_patch(p, c[NM * j + 2], row0, wm + 2 * FRAG, wn + FRAG * j);                               \
+    put_patch(p, c[NM * j + 3], row0, wm + 3 * FRAG, wn + FRAG * j);
+#define PUT_ALL                                                                                    \
+    PUT_COLUMN(0)                                                                                  \
+    PUT_COLUMN(1)                                                                                  \
+    if (NN == 4) {                                                                                 \
+        PUT_COLUMN(2)                                                                              \
+        PUT_COLUMN(3)                                                                              \
+    }
+    if (gl_SubgroupID < MOST_PATCHES) {
+        PUT_ALL
+    }
+    if (ACROSS * ALONG > MOST_PATCHES) {
+        barrier();
+        if (gl_SubgroupID >= MOST_PATCHES) {
+            PUT_ALL
+        }
+    }
 }
 #else
 const uint BM = 64, BN = 32, BK = 32;

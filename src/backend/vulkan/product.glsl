@@ -26,33 +26,60 @@ layout(constant_id = 4) const uint IS_PAIR = 0;
 layout(constant_id = 5) const uint NEXT = 0; /* `next`: 0: none; 1: planes; 2: floats */
 PARAMS(product_args)
 
-shared float parts[TOKENS * SHARES * 32], values[SHARES * 32], squares[SHARES * 32];
+const uint N_SUMS = TOKENS * (1 + IS_PAIR); /* of a thread: those of the pair behind the others */
+
+shared float parts[N_SUMS * SHARES * 32], values[SHARES * 32], squares[SHARES * 32];
 shared float row_squares[TOKENS * 32]; /* of each token, in 32 parts */
 
-float sums[TOKENS];
+float sums[N_SUMS];
 
 #ifdef DOT4
-/* 32 columns of a row with those of each x: block c of the planes. */
-void add_block(product_args p, uint x, uint c, block_numbers n)
+/* 32 numbers times those of x, of which h and l are the planes, and d what is behind them. */
+float block_sum(block_numbers n, uvec4 h0, uvec4 h1, uvec4 l0, uvec4 l1, vec4 d)
+{
+    int a = 256 * (dot4(n.a.x, h0.x) + dot4(n.a.y, h0.y) + dot4(n.a.z, h0.z) + dot4(n.a.w, h0.w)) +
+            dot4(n.a.x, l0.x) + dot4(n.a.y, l0.y) + dot4(n.a.z, l0.z) + dot4(n.a.w, l0.w);
+    int b = 256 * (dot4(n.b.x, h1.x) + dot4(n.b.y, h1.y) + dot4(n.b.z, h1.z) + dot4(n.b.w, h1.w)) +
+            dot4(n.b.x, l1.x) + dot4(n.b.y, l1.y) + dot4(n.b.z, l1.z) + dot4(n.b.w, l1.w);
+    if (IS_Q6)
+        return n.scale.x * (d.x * float(a)) - n.low.x * d.y + n.scale.y * (d.x * float(b)) -
+               n.low.y * d.z;
+    return n.scale.x * (d.x * float(a + b)) - n.low.x * d.w;
+}
+
+/* 32 columns of a row, and of the pair's, with those of each x: block c of the planes. */
+void add_block(product_args p, uint x, uint c, block_numbers n, block_numbers other)
 {
     [[unroll]] for (uint t = 0; t < TOKENS; t++) {
         uint at = x + t * p.x_stride, low = at + 16 * p.n_tiles;
         uvec4 h0 = p.x.v[at + 2 * c], h1 = p.x.v[at + 2 * c + 1];
         uvec4 l0 = p.x.v[low + 2 * c], l1 = p.x.v[low + 2 * c + 1];
         vec4 d = uintBitsToFloat(p.x.v[at + 32 * p.n_tiles + c]);
-        int a = 256 * (dot4(n.a.x, h0.x) + dot4(n.a.y, h0.y) + dot4(n.a.z, h0.z) + dot4(n.a.w, h0.w)) +
-                dot4(n.a.x, l0.x) + dot4(n.a.y, l0.y) + dot4(n.a.z, l0.z) + dot4(n.a.w, l0.w);
-        int b = 256 * (dot4(n.b.x, h1.x) + dot4(n.b.y, h1.y) + dot4(n.b.z, h1.z) + dot4(n.b.w, h1.w)) +
-                dot4(n.b.x, l1.x) + dot4(n.b.y, l1.y) + dot4(n.b.z, l1.z) + dot4(n.b.w, l1.w);
-        if (IS_Q6)
-            sums[t] += n.scale.x * (d.x * float(a)) - n.low.x * d.y + n.scale.y * (d.x * float(b)) -
-                       n.low.y * d.z;
+        sums[t] += block_sum(n, h0, h1, l0, l1, d);
+        if (IS_PAIR != 0)
+            sums[TOKENS + t] += block_sum(other, h0, h1, l0, l1, d);
+    }
+}
+
+/* A row of a tile of numbers, and of the pair's: all of their pieces are asked for before the first is used. */
+void add_tile(product_args p, pieces_at m, pieces_at other, uint at, uint r, uint x, uint tile)
+{
+    block_pieces s[8], o[8];
+    [[unroll]] for (uint b = 0; b < 8; b++)
+        s[b] = block_at(m, at, b, r);
+    if (IS_PAIR != 0)
+        [[unroll]] for (uint b = 0; b < 8; b++)
+            o[b] = block_at(other, at, b, r);
+    [[unroll]] for (uint b = 0; b < 8; b++) {
+        block_numbers n = numbers_of(s[b], b, r);
+        if (IS_PAIR != 0)
+            add_block(p, x, 8 * tile + b, n, numbers_of(o[b], b, r));
         else
-            sums[t] += n.scale.x * (d.x * float(a + b)) - n.low.x * d.w;
+            add_block(p, x, 8 * tile + b, n, n);
     }
 }
 #else
-void add_block(product_args p, uint x, uint c, block_numbers n)
+void add_block(product_args p, uint x, uint c, block_numbers n, uint which)
 {
     for (uint t = 0; t < TOKENS; t++) {
         vec2 all = vec2(0.0), sum = vec2(0.0);
@@ -62,31 +89,21 @@ void add_block(product_args p, uint x, uint c, block_numbers n)
             sum[i / 4] += dot(v, floats_of(i < 4 ? n.a[i & 3] : n.b[i & 3]));
             all[i / 4] += (v.x + v.y) + (v.z + v.w);
         }
-        sums[t] += dot(n.scale, sum) - dot(n.low, all);
+        sums[which * TOKENS + t] += dot(n.scale, sum) - dot(n.low, all);
     }
 }
-#endif
 
-#ifdef DOT4
-/* A row of a tile of numbers: all of its pieces are asked for before the first is used. */
-void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
+void add_tile(product_args p, pieces_at m, pieces_at other, uint at, uint r, uint x, uint tile)
 {
-    block_pieces s[8];
-    [[unroll]] for (uint b = 0; b < 8; b++)
-        s[b] = block_at(m, at, b, r);
-    [[unroll]] for (uint b = 0; b < 8; b++)
-        add_block(p, x, 8 * tile + b, numbers_of(s[b], b, r));
-}
-#else
-void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
-{
-    for (uint b = 0; b < 8 && 256 * tile + 32 * b < p.n_cols; b++)
-        add_block(p, x, 8 * tile + b, numbers_of(block_at(m, at, b, r), b, r));
+    for (uint which = 0; which <= IS_PAIR; which++)
+        for (uint b = 0; b < 8 && 256 * tile + 32 * b < p.n_cols; b++)
+            add_block(p, x, 8 * tile + b, numbers_of(block_at(which == 0 ? m : other, at, b, r), b, r),
+                      which);
 }
 #endif
 
 /* The same of values: a quarter of a tile, from column 4 i on. */
-void add_values(product_args p, pieces_at m, uint at, uint x, uint tile, uint i)
+void add_values(product_args p, pieces_at m, uint at, uint x, uint tile, uint i, uint which)
 {
     uvec4 w[16]; /* asked for at once; of F16 and BF16, eight have 64 columns */
     [[unroll]] for (uint k = 0; k < 16; k++)
@@ -95,33 +112,35 @@ void add_values(product_args p, pieces_at m, uint at, uint x, uint tile, uint i)
     [[unroll]] for (uint k = 0; k < 16; k++) {
         vec4 v = four_values(w[TYPE == 0 ? k : k / 2], k & 1);
         [[unroll]] for (uint t = 0; t < TOKENS; t++)
-            sums[t] += dot(v, uintBitsToFloat(p.x.v[x + t * p.x_stride + 64 * tile + i + k]));
+            sums[which * TOKENS + t] +=
+                dot(v, uintBitsToFloat(p.x.v[x + t * p.x_stride + 64 * tile + i + k]));
     }
 }
 
-/* The sums of this thread's row and share into shared memory. */
-void multiply(product_args p, pieces_at m, uint row, uint x)
+/* The sums of this thread's row and share, and of the pair's. */
+void multiply(product_args p, pieces_at m, pieces_at other, uint row, uint x)
 {
     uint share = THREAD / 32, r = row & 15, strip = min(row, p.n_rows - 1) / 16;
     uint at = strip * p.n_tiles * TILE_PIECES + r;
-    [[unroll]] for (uint t = 0; t < TOKENS; t++)
+    [[unroll]] for (uint t = 0; t < N_SUMS; t++)
         sums[t] = 0.0;
-    if (IS_FLOAT)
-        for (uint unit = share; 64 * unit < p.n_cols; unit += SHARES)
-            add_values(p, m, at + unit / 4 * TILE_PIECES, x, unit / 4, unit % 4 * 16);
-    else
+    if (IS_FLOAT) {
+        for (uint unit = share; 64 * unit < p.n_cols; unit += SHARES) {
+            add_values(p, m, at + unit / 4 * TILE_PIECES, x, unit / 4, unit % 4 * 16, 0);
+            if (IS_PAIR != 0)
+                add_values(p, other, at + unit / 4 * TILE_PIECES, x, unit / 4, unit % 4 * 16, 1);
+        }
+    } else {
         for (uint tile = share; tile < p.n_tiles; tile += SHARES)
-            add_tile(p, m, at + tile * TILE_PIECES, r, x, tile);
-    [[unroll]] for (uint t = 0; t < TOKENS; t++)
-        parts[(t * SHARES + share) * 32 + (row & 31)] = sums[t];
-    barrier();
+            add_tile(p, m, other, at + tile * TILE_PIECES, r, x, tile);
+    }
 }
 
-/* The whole sum of a row and a token. */
+/* The whole of sum t of a row. */
 float total(uint t, uint lane)
 {
     float all = 0.0;
-    for (uint s = 0; s < SHARES; s++)
+    [[unroll]] for (uint s = 0; s < SHARES; s++)
         all += parts[(t * SHARES + s) * 32 + lane];
     return all;
 }
@@ -148,12 +167,33 @@ void put_next(product_args p, uint token, uint first, uint lane)
     }
 }
 
-/* The sum of squares of rows that are to be normed, as 32 parts of it. */
-void load_squares(product_args p, uint first, uint n, uint lane)
+/*
+ * The sums of squares of rows that are to be normed, as 32 parts of each: asked for before the products,
+ * and shared behind them. A thread has a part of every SHARES-th token's.
+ */
+const uint ITS_TOKENS = (TOKENS + SHARES - 1) / SHARES;
+float its_squares[ITS_TOKENS][4];
+
+void ask_squares(product_args p, uint first, uint n, uint lane)
 {
-    for (uint t = THREAD / 32; t < n; t += SHARES) {
-        float sum = 0.0;
-        for (uint i = lane; i < p.n_squares; i += 32)
+    [[unroll]] for (uint k = 0; k < ITS_TOKENS; k++) {
+        uint t = THREAD / 32 + k * SHARES;
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            its_squares[k][i] = 0.0;
+            if (t < n && lane + 32 * i < p.n_squares)
+                its_squares[k][i] = p.squares.v[(first + t) * p.n_squares + lane + 32 * i];
+        }
+    }
+}
+
+void share_squares(product_args p, uint first, uint n, uint lane)
+{
+    [[unroll]] for (uint k = 0; k < ITS_TOKENS; k++) {
+        uint t = THREAD / 32 + k * SHARES;
+        if (t >= n)
+            break;
+        float sum = (its_squares[k][0] + its_squares[k][1]) + (its_squares[k][2] + its_squares[k][3]);
+        for (uint i = lane + 128; i < p.n_squares; i += 32)
             sum += p.squares.v[(first + t) * p.n_squares + i];
         row_squares[t * 32 + lane] = sum;
     }
@@ -216,17 +256,23 @@ void main()
         m = pieces_at(uvec2(p.matrices.v[head]));
     }
     uint x = (first / p.x_divisor * p.n_heads + head) * p.x_stride;
-    if (!IS_NULL(p.squares))
-        load_squares(p, first, n, lane);
-    float up[TOKENS]; /* of the tokens that this thread writes */
-    if (IS_PAIR != 0) {
-        multiply(p, other, row, x);
-        [[unroll]] for (uint t = 0; t < TOKENS; t++)
-            up[t] = t % SHARES == share ? total(t, lane) : 0.0;
-        barrier();
+    bool is_row = row < p.n_rows, is_normed = !IS_NULL(p.squares), norms = !IS_NULL(p.next_weight);
+    if (is_normed)
+        ask_squares(p, first, n, lane);
+    /* What is there is asked for, too, before the products. */
+    float there[ITS_TOKENS], next_weight = norms && is_row ? p.next_weight.v[row] : 0.0;
+    [[unroll]] for (uint k = 0; k < ITS_TOKENS; k++) {
+        uint t = share + k * SHARES;
+        there[k] = p.adds != 0 && t < n && is_row
+                       ? p.result.v[(first + t) * p.out_stride + head * p.out_head + row]
+                       : 0.0;
     }
-    multiply(p, m, row, x);
-    bool is_row = row < p.n_rows;
+    multiply(p, m, other, row, x);
+    [[unroll]] for (uint t = 0; t < N_SUMS; t++)
+        parts[(t * SHARES + share) * 32 + lane] = sums[t];
+    if (is_normed)
+        share_squares(p, first, n, lane);
+    barrier();
     [[unroll]] for (uint t0 = 0; t0 < TOKENS; t0 += SHARES) {
         uint t = t0 + share;
         bool is_mine = t < n;
@@ -234,21 +280,17 @@ void main()
         if (is_mine && is_row) {
             float by = scale * norm_factor(p, t);
             y = by * total(t, lane) + (IS_NULL(p.bias) ? 0.0 : p.bias.v[bias]);
-            if (IS_PAIR != 0) {
-                float v = 0.0;
-                [[unroll]] for (uint k = 0; k < TOKENS; k++)
-                    v = k == t ? up[k] : v;
-                y = glu(p.glu, y, by * v + (IS_NULL(p.pair_bias) ? 0.0 : p.pair_bias.v[bias]));
-            }
-            uint at = (first + t) * p.out_stride + head * p.out_head + row;
-            y += p.adds != 0 ? p.result.v[at] : 0.0;
-            p.result.v[at] = y;
+            if (IS_PAIR != 0)
+                y = glu(p.glu, y,
+                        by * total(TOKENS + t, lane) +
+                            (IS_NULL(p.pair_bias) ? 0.0 : p.pair_bias.v[bias]));
+            y += there[t0 / SHARES];
+            p.result.v[(first + t) * p.out_stride + head * p.out_head + row] = y;
         }
         if (NEXT == 0)
             continue;
-        bool norms = !IS_NULL(p.next_weight);
         squares[THREAD] = y * y;
-        y = norms && is_row ? y * p.next_weight.v[row] : y;
+        y = norms && is_row ? y * next_weight : y;
         values[THREAD] = y;
         if (NEXT == 2 && is_mine && is_row)
             p.next.v[(first + t) * p.next_stride + row] = floatBitsToUint(y);

@@ -42,27 +42,40 @@ static uint64_t slots_of(const step *s)
 /* ---- Attention ------------------------------------------------------------------------------- */
 
 /* Tokens of a batch whose attention is computed in parts, and how many parts. */
-enum {
-    PARTS_TOKENS = 8,
-    PARTS = 16,
-    PARTS_MOST_HEADS = 16,
-    PARTS_MOST_QUERY = 2048,
-    WHOLE_MOST_DIM = 256
-};
+enum { PARTS_TOKENS = 8, PARTS = 16, PARTS_MOST_HEADS = 16, WHOLE_MOST_DIM = 256 };
 
 /* Operands of attention that record_keep_keys adds: the keys and values of its own tokens. */
 enum { ATTEND_K = 2, ATTEND_V = 3 };
 
-/* Whether attend_parts.comp can do it: rows of the cache are whole pieces, and shared memory holds q. */
+/* Bytes that a workgroup of attend_parts.glsl shares: q or the result, shares of sums, scores, and small things. */
+static int64_t parts_shared_bytes(const kv_layer *kv, int64_t heads)
+{
+    enum { ROOM = 256 * 4 * 16, SCORES = 64 * 4, SMALL = 2048 + 256 };
+    return 4 * heads * max_i64(kv->head_dim, kv->v_dim) + ROOM + heads * (SCORES + 32 + 16 * 12) +
+           SMALL;
+}
+
+/* Whether attend_parts.comp can do it: rows of the cache are whole pieces, and shared memory suffices. */
 static bool goes_in_parts(const recorder *r, const step *s)
 {
     const kv_layer *kv = &s->kv;
     int64_t heads = s->a.attend.n_heads / kv->n_heads;
     uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
     return r->batch->n_tokens <= PARTS_TOKENS && (all % 16 == 0 || kv->type == DTYPE_Q8_0) &&
-           !kv->v_in_k && heads <= PARTS_MOST_HEADS && heads * kv->head_dim <= PARTS_MOST_QUERY &&
+           !kv->v_in_k && heads <= PARTS_MOST_HEADS &&
+           parts_shared_bytes(kv, heads) <= vulkan_features(r->v)->shared_bytes &&
            kv->head_dim % (kv->type == DTYPE_Q8_0 ? 32 : 8) == 0 && kv->v_dim % 32 == 0 &&
            kv->v_dim <= 256;
+}
+
+static record_launch launch_parts(vulkan_shader shader, const step *s, int64_t n)
+{
+    const kv_layer *kv = &s->kv;
+    return (record_launch){shader,
+                           {weights_number(kv->type), (uint32_t)(s->a.attend.n_heads / kv->n_heads),
+                            (uint32_t)kv->head_dim / 4, (uint32_t)kv->v_dim / 4,
+                            (uint32_t)kv->page_tokens},
+                           {n, kv->n_heads, PARTS}};
 }
 
 static uint64_t parts_bytes(const step *s, int64_t n)
@@ -90,15 +103,13 @@ static void write_planes(recorder *r, const operand *out, int64_t n, bool is_wan
 static lace_status record_attend_parts(recorder *r, const step *s, struct attend_args *p,
                                        lace_error *err)
 {
-    int64_t n = r->batch->n_tokens, heads = s->a.attend.n_heads / s->kv.n_heads;
+    int64_t n = r->batch->n_tokens;
     p->parts = r->scratch;
     p->n_parts = PARTS;
     record_reads(r, &s->in[0], n);
     record_reads_at(r, cache_mark(&s->kv), 1);
     record_writes_at(r, p->parts, parts_bytes(s, n));
-    record_launch l = {SHADER_attend_parts,
-                       {weights_number(s->kv.type), (uint32_t)heads},
-                       {n, s->kv.n_heads, PARTS}};
+    record_launch l = launch_parts(SHADER_attend_parts, s, n);
     TRY(record_start(r, &l, p, sizeof *p, err));
     record_reads_at(r, p->parts, parts_bytes(s, n));
     record_writes(r, &s->out[0], n);
@@ -209,7 +220,7 @@ static bool can_attend_at_once(const recorder *r, const step *s)
 static lace_status record_attend_whole(recorder *r, const step *s, const step *attend,
                                        lace_error *err)
 {
-    int64_t n = r->batch->n_tokens, heads = attend->a.attend.n_heads / s->kv.n_heads;
+    int64_t n = r->batch->n_tokens;
     struct attend_args p = attend_of(r, attend);
     p.table = address_of(s->in[0].data);
     p.k = address_of(s->out[1].data);
@@ -236,9 +247,7 @@ static lace_status record_attend_whole(recorder *r, const step *s, const step *a
     write_planes(r, &attend->out[0], n, record_wanted_by(r, 2, &attend->out[0], n) == FORM_PLANES,
                  &p);
     r->n_taken = 2;
-    record_launch l = {SHADER_attend_whole,
-                       {weights_number(s->kv.type), (uint32_t)heads},
-                       {n, s->kv.n_heads, PARTS}};
+    record_launch l = launch_parts(SHADER_attend_whole, attend, n);
     return record_start(r, &l, &p, sizeof p, err);
 }
 

@@ -135,12 +135,14 @@ static lace_status form_rows(recorder *r, const product *d, row_form form, struc
  * Threads of a row: as many as it has tiles, or quarters of tiles of values, or so few that all have
  * as many of them.
  */
-static uint32_t shares_of(const recorder *r, const weight *w, uint32_t tokens)
+static uint32_t shares_of(const recorder *r, const product *d, uint32_t tokens)
 {
+    const weight *w = d->w;
+    uint32_t n_sums = tokens * (d->pair ? 2 : 1);
     int64_t n_tiles = tiles_across(w->n_cols) * (is_values(w) ? 4 : 1);
     const vulkan_info *info = vulkan_features(r->v);
     int64_t most = smaller(MOST_SHARES, info->max_threads / ROWS);
-    most = smaller(most, (info->shared_bytes - 4 * ROWS * tokens) / (4 * ROWS * (tokens + 2)));
+    most = smaller(most, (info->shared_bytes - 4 * ROWS * tokens) / (4 * ROWS * (n_sums + 2)));
     int64_t each = divide_up(n_tiles, most < 1 ? 1 : most);
     return (uint32_t)divide_up(n_tiles, each < 1 ? 1 : each);
 }
@@ -300,7 +302,42 @@ static int64_t add_more(recorder *r, const product *d, struct product_args *p)
     return n_blocks;
 }
 
-enum { MATRIX_ROWS = 128, MATRIX_TOKENS = 128, MATRIX_SUBGROUPS = 8 };
+/* Subgroups of a workgroup that multiplies by matrices: along rows, along tokens; and matrices of each of them
+ * along the tokens. */
+typedef struct matrix_shape {
+    uint32_t across, along, each;
+} matrix_shape;
+
+enum { MATRIX_SIDE = 16, MATRICES_ACROSS = 4, MATRIX_SHAPES = 4 };
+
+static const matrix_shape matrix_shapes[MATRIX_SHAPES] = {
+    {2, 4, 2}, {1, 4, 2}, {1, 2, 2}, {1, 2, 4}};
+
+static int64_t shape_rows(matrix_shape m)
+{
+    return (int64_t)m.across * MATRICES_ACROSS * MATRIX_SIDE;
+}
+
+static int64_t shape_tokens(matrix_shape m)
+{
+    return (int64_t)m.along * m.each * MATRIX_SIDE;
+}
+
+/* The largest shape with enough workgroups for a large device. */
+static matrix_shape shape_of(const recorder *r, const product *d)
+{
+    enum { ENOUGH = 200, SMALLEST = 2 };
+    uint32_t wanted = vulkan_tile(r->v);
+    if (wanted > 0)
+        return matrix_shapes[(wanted - 1) % MATRIX_SHAPES];
+    int i = 0;
+    while (i < SMALLEST && divide_up(d->w->n_rows, shape_rows(matrix_shapes[i])) *
+                                   divide_up(d->n, shape_tokens(matrix_shapes[i])) <
+                               ENOUGH)
+        i++;
+    return matrix_shapes[i];
+}
+
 enum { FLOAT_ROWS = 64, FLOAT_TOKENS = 32, FLOAT_THREADS = 128 };
 
 /* Tiles that choices of experts fill at most, of so many each. */
@@ -349,11 +386,14 @@ static int64_t token_tiles(const product *d, int64_t tile)
 static record_launch launch_of_many(const recorder *r, const product *d, row_form form)
 {
     uint32_t number = weights_number(d->w->type);
-    if (form == FORM_HALVES)
+    if (form == FORM_HALVES) {
+        matrix_shape m = shape_of(r, d);
         return (record_launch){
             SHADER_many_matrix,
-            {number, MATRIX_SUBGROUPS * vulkan_features(r->v)->subgroup_lanes},
-            {divide_up(d->w->n_rows, MATRIX_ROWS), token_tiles(d, MATRIX_TOKENS), 1}};
+            {number, m.across * m.along * vulkan_features(r->v)->subgroup_lanes, m.across, m.along,
+             m.each},
+            {divide_up(d->w->n_rows, shape_rows(m)), token_tiles(d, shape_tokens(m)), 1}};
+    }
     return (record_launch){SHADER_many,
                            {number, FLOAT_THREADS},
                            {divide_up(d->w->n_rows, FLOAT_ROWS), token_tiles(d, FLOAT_TOKENS), 1}};
@@ -363,7 +403,7 @@ static record_launch launch_of_many(const recorder *r, const product *d, row_for
 static record_launch launch_of_few(const recorder *r, const product *d, row_form form,
                                    int64_t n_blocks, uint32_t next)
 {
-    uint32_t tokens = tokens_of(r, d), shares = shares_of(r, d->w, tokens);
+    uint32_t tokens = tokens_of(r, d), shares = shares_of(r, d, tokens);
     return (record_launch){
         form == FORM_PLANES ? SHADER_product_dot4 : SHADER_product,
         {weights_number(d->w->type), ROWS * shares, shares, tokens, d->pair != NULL, next},
@@ -395,7 +435,8 @@ lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
                              .scale = d->scale};
     TRY(form_rows(r, d, form, &p, err));
     if (is_many && d->choices)
-        TRY(sort_choices(r, d, form == FORM_HALVES ? MATRIX_TOKENS : FLOAT_TOKENS, &p, err));
+        TRY(sort_choices(r, d, form == FORM_HALVES ? shape_tokens(shape_of(r, d)) : FLOAT_TOKENS,
+                         &p, err));
     TRY(name_matrices(r, d, &p, err));
     uint64_t x_bytes = (uint64_t)(d->n_x * p.n_heads) * p.x_stride * PIECE_BYTES;
     record_reads(r, d->x, d->n_x);

@@ -8,7 +8,9 @@
 PARAMS(rope_args)
 
 shared float head_row[MAX_HEAD_DIM];
+#define ROW(i) head_row[i]
 #include "cache_store.glsl"
+#include "turn.glsl"
 
 /* Load n values of a head, turn them, and write them back; they stay in head_row, too. */
 void turn(rope_args p, floats_at data, uint at, uint n, uint table, bool is_turned)
@@ -19,9 +21,9 @@ void turn(rope_args p, floats_at data, uint at, uint n, uint table, bool is_turn
     uint stride = p.is_neox != 0 ? 1 : 2, apart = p.is_neox != 0 ? p.n_dims / 2 : 1;
     for (uint i = THREAD; is_turned && i < p.n_dims / 2; i += THREADS) {
         float c = p.table.v[table + 2 * i], s = p.table.v[table + 2 * i + 1];
-        float x0 = head_row[i * stride], x1 = head_row[i * stride + apart];
-        head_row[i * stride] = data.v[at + i * stride] = x0 * c - x1 * s;
-        head_row[i * stride + apart] = data.v[at + i * stride + apart] = x0 * s + x1 * c;
+        vec2 x = turned(vec2(head_row[i * stride], head_row[i * stride + apart]), c, s);
+        head_row[i * stride] = data.v[at + i * stride] = x.x;
+        head_row[i * stride + apart] = data.v[at + i * stride + apart] = x.y;
     }
     barrier();
 }
@@ -38,7 +40,7 @@ void store_values(rope_args p, uint from, uint n, words_at page, uint at)
     for (uint i = THREAD; i < n; i += THREADS)
         head_row[i] = p.v.v[from + i];
     barrier();
-    store_row(page, at, n);
+    store_row(page, at, n, 0);
 }
 
 void main()
@@ -56,10 +58,10 @@ void main()
     words_at page = cache_page(c, c.sequences.v[t], position);
     if (c.v_in_k != 0) { /* the two parts of one key */
         uint row = key_offset(c, 0, position);
-        store_row(page, row, c.v_dim);
+        store_row(page, row, c.v_dim, 0);
         store_values(p, t * p.v_stride, c.head_dim - c.v_dim, page, row + bytes_of(c.v_dim));
         return;
     }
-    store_row(page, key_offset(c, h, position), c.head_dim);
+    store_row(page, key_offset(c, h, position), c.head_dim, 0);
     store_values(p, t * p.v_stride + h * c.v_dim, c.v_dim, page, value_offset(c, h, position));
 }

@@ -95,11 +95,11 @@ static bool debug_has(const char *word)
     return false;
 }
 
-/* The N MiB of "memory=N", in bytes; 0 without. */
-static uint64_t debug_memory(void)
+/* The N of a word like "memory=N"; 0 without. */
+static uint64_t debug_number(const char *word)
 {
-    const char *list = getenv("LACE_VULKAN_DEBUG"), *at = list ? strstr(list, "memory=") : NULL;
-    return at ? strtoull(at + strlen("memory="), NULL, 10) << 20 : 0;
+    const char *list = getenv("LACE_VULKAN_DEBUG"), *at = list ? strstr(list, word) : NULL;
+    return at ? strtoull(at + strlen(word), NULL, 10) : 0;
 }
 
 /* Whether a list of extensions has one. */
@@ -234,8 +234,11 @@ static void look_for_loader(void)
     loader.loses_once = debug_has("lose-once");
     loader.reverses = debug_has("reverse");
     loader.forgets = debug_has("forget");
-    loader.most_bytes = debug_memory();
+    loader.most_bytes = debug_number("memory=") << 20;
     loader.dots = debug_has("dot4");
+    loader.no_dots = debug_has("no-dot4");
+    loader.no_matrices = debug_has("no-matrices");
+    loader.tile = (uint32_t)debug_number("tile=");
     loader.suspects = debug_has("suspect");
     PFN_vkGetInstanceProcAddr get =
         (PFN_vkGetInstanceProcAddr)(uintptr_t)dlsym(library, "vkGetInstanceProcAddr");
@@ -353,7 +356,7 @@ static bool has_fast_dot4(const vulkan *v)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES};
     VkPhysicalDeviceProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &p};
-    if (!device_has(v->physical, dot4_name))
+    if (v->loader->no_dots || !device_has(v->physical, dot4_name))
         return false;
     v->loader->GetPhysicalDeviceFeatures2(v->physical, &features);
     v->loader->GetPhysicalDeviceProperties2(v->physical, &properties);
@@ -396,7 +399,8 @@ static bool has_matrices(const vulkan *v)
     const vulkan_info *i = &v->info;
     bool fits = i->shared_bytes >= LEAST_SHARED && 8 * i->subgroup_lanes <= i->max_threads &&
                 i->subgroup_lanes >= 32;
-    if (!fits || !v->loader->GetMatrixShapes || !device_has(v->physical, matrix_name))
+    if (!fits || v->loader->no_matrices || !v->loader->GetMatrixShapes ||
+        !device_has(v->physical, matrix_name))
         return false;
     v->loader->GetPhysicalDeviceFeatures2(v->physical, &features);
     for (uint32_t k = 0; k < n; k++)
@@ -586,6 +590,11 @@ bool vulkan_reverses(const vulkan *v)
 bool vulkan_forgets(const vulkan *v)
 {
     return v->loader->forgets;
+}
+
+uint32_t vulkan_tile(const vulkan *v)
+{
+    return v->loader->tile;
 }
 
 const vulkan_info *vulkan_features(const vulkan *v)

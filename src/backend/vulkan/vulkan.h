@@ -15,7 +15,8 @@
  * pipeline be made; "lose" loses the device with the first list that is run; "lose-once" with the
  * fortieth, and not again once it is opened anew; "reverse" runs launches that may run at the same time
  * in the reverse order, and "forget" is a recorder that forgets some of what launches read: then texts
- * are wrong, which shows that "reverse" finds such mistakes; "memory=N" is a device with N MiB.
+ * are wrong, which shows that "reverse" finds such mistakes; "memory=N" is a device with N MiB; "no-dot4" and
+ * "no-matrices" do without these; "tile=N" takes shape N of matrices for all products of many rows.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
 #define LACE_BACKEND_VULKAN_VULKAN_H
@@ -66,7 +67,8 @@ void vulkan_distrust_dot4(vulkan *v);
 void vulkan_distrust_matrices(vulkan *v);
 bool vulkan_is_suspect(const vulkan *v); /* "suspect" of LACE_VULKAN_DEBUG, */
 bool vulkan_reverses(const vulkan *v);   /* "reverse", */
-bool vulkan_forgets(const vulkan *v);    /* and "forget" */
+bool vulkan_forgets(const vulkan *v);    /* "forget", */
+uint32_t vulkan_tile(const vulkan *v);   /* and N of "tile=N"; 0: it is not there */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 

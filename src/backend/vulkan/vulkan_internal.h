@@ -70,7 +70,8 @@ typedef struct vulkan_loader {
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
     bool validates, stages, refuses, loses, loses_once, dots, suspects; /* LACE_VULKAN_DEBUG */
-    bool reverses, forgets;
+    bool reverses, forgets, no_dots, no_matrices;
+    uint32_t tile;
     uint64_t most_bytes; /* of device memory, of LACE_VULKAN_DEBUG; 0: all that there is */
     INSTANCE_LIST(DECLARE)
     PFN_vkVoidFunction GetMatrixShapes; /* or NULL */

@@ -157,7 +157,7 @@ struct rope_args {
 struct attend_args {
     cache_args cache;
     floats_at q, result, sinks;
-    floats_at parts; /* [n_tokens, n_heads, n_parts]: largest score, sum of weights, v_dim sums */
+    floats_at parts; /* of attend_join.glsl */
     words_at next;   /* planes of the result; or NULL */
     uint q_stride, out_stride, next_stride;
     uint n_heads, window, chunk, ahead, n_parts, n_tokens;
