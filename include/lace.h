@@ -164,6 +164,11 @@ typedef struct lace_model_options {
     bool use_mtp; /* also read the layer that predicts further tokens (multi-token prediction): its
                      sessions may guess with it. LACE_E_UNSUPPORTED if there is none; default
                      false */
+    bool
+        fast_prompts; /* compute prompts in int8 where the device can (CUDA): weights and activations
+                          are rounded to bytes, 256 columns at a time; steps of up to 128 rows, with
+                          them all generated tokens, and the logits stay as they are.
+                          LACE_E_UNSUPPORTED where the device cannot; default false */
 } lace_model_options;
 
 lace_model_options lace_model_options_default(void);

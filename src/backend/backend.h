@@ -44,6 +44,7 @@ typedef struct device_options {
     weight_mode mode;
     uint64_t weight_bytes; /* about what the model takes: "auto" looks for a device with room */
     bool has_columns;      /* "auto" looks for a device that can place columns */
+    bool fast_prompts;     /* products of prompts in int8, where device_info says so */
 } device_options;
 
 typedef struct device_info {
@@ -58,7 +59,8 @@ typedef struct device_info {
      * end. 0: every row costs.
      */
     int32_t tile_rows, step_rows;
-    bool has_all_caches; /* KV caches of 4 and 5 bits, keys and values of different types */
+    bool has_fast_prompts; /* device_options.fast_prompts */
+    bool has_all_caches;   /* KV caches of 4 and 5 bits, keys and values of different types */
 } device_info;
 
 struct device {

@@ -65,6 +65,7 @@ static lace_status read_layers(const char *layers, int64_t *out, lace_error *err
 lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o, lace_error *err)
 {
     const char *device = o->device ? o->device : "cpu";
+    o->fast_prompts = p->fast_prompts;
     int64_t layers = -1;
     int32_t host_experts = p->host_experts ? INT32_MAX : p->n_host_experts;
     if (p->layers)

@@ -18,7 +18,7 @@ typedef struct perplexity_args {
     int32_t n_windows; /* 0: all */
     int32_t n_batch, n_threads, kv_type, v_type;
     int32_t output; /* of OUTPUTS */
-    bool exact, mmap;
+    bool exact, mmap, fast_prompts;
     const char *device, *activation_sparsity;
     cli_loras loras;
 } perplexity_args;
@@ -39,6 +39,8 @@ static const arg_option options[] = {
     CLI_THREADS_OPTION(perplexity_args),
     CLI_KV_TYPE_OPTION(perplexity_args, "f16"),
     CLI_EXACT_OPTION(perplexity_args),
+    {"fast-prompts", 0, ARG_FLAG, offsetof(perplexity_args, fast_prompts),
+     .help = "on a CUDA GPU: the first model in int8, as prompts of run, chat and serve with this option"},
     CLI_DEVICE_OPTION(perplexity_args),
     {"activation-sparsity", 0, ARG_TEXT, offsetof(perplexity_args, activation_sparsity),
      .value = "FILE",
@@ -128,9 +130,11 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
     o.device = a->device;
     o.activation_sparsity = a->activation_sparsity;
     o.sparse_in_batches = true;
+    o.fast_prompts = a->fast_prompts;
     TRY(cli_open_model(path, &o, tested, err));
     TRY(cli_add_loras(*tested, &a->loras, err));
     o.activation_sparsity = NULL;
+    o.fast_prompts = false;
     if (a->against)
         TRY(cli_open_model(a->against, &o, base, err));
     measure_options how = {.n_context = a->n_context,

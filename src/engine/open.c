@@ -175,7 +175,8 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
     device_options options = {.level = cpu_level_detect(),
                               .mode = mode_of(o),
                               .weight_bytes = file_bytes(files),
-                              .has_columns = o->activation_sparsity != NULL};
+                              .has_columns = o->activation_sparsity != NULL,
+                              .fast_prompts = o->fast_prompts};
     placing where = {0};
     if (o->ranks) {
         TRY(create_together(lm, files, source, o, &options, err));
@@ -199,6 +200,11 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
     device_info info;
     TRY(device_describe(lm->m->device, &info, err));
     memcpy(lm->device_name, info.name, sizeof lm->device_name);
+    if (o->fast_prompts && !info.has_fast_prompts)
+        return error_set(
+            err, LACE_E_UNSUPPORTED,
+            "fast prompts (--fast-prompts): %s has no kernels for them; a CUDA GPU has",
+            info.name[0] ? info.name : "the CPU");
     return o->activation_sparsity ? use_sparsity(lm->m, o, err) : LACE_OK;
 }
 

@@ -194,6 +194,11 @@ void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows)
     must(cuda_wait(queue, &err), &err);
 }
 
+void check_gpu_use_bytes(bool uses)
+{
+    card->fast_prompts = uses;
+}
+
 void check_gpu_run_step(const step *s, const batch *b, const worker *w)
 {
     if (w->index != 0)
@@ -324,6 +329,7 @@ bool check_gpu(const kernel_table *ref, const check_wish *wish)
     if (!check_is_bench())
         check_as_table(ref);
     check_gpu_matmul(ref);
+    check_gpu_bytes(ref);
     check_gpu_moe(ref);
     if (!check_is_bench())
         check_gpu_heads();

@@ -11,6 +11,7 @@
 /* The checks, in check_gpu_matmul.c, check_gpu_heads.c and check_gpu_attend.c. ref: the plain kernels. */
 void check_gpu_matmul(const kernel_table *ref);
 void check_gpu_moe(const kernel_table *ref);
+void check_gpu_bytes(const kernel_table *ref);
 void check_gpu_heads(void);
 void check_gpu_attend(const kernel_table *ref);
 void check_gpu_sample(void);
@@ -48,6 +49,9 @@ void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows)
 void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flops);
 
 void gpu_step_release(void);
+
+/* Products of many rows in int8 (gpu.fast_prompts), until it is said otherwise. */
+void check_gpu_use_bytes(bool uses);
 
 /* A step on the card, as a kernel of the host: one worker has it done. */
 void check_gpu_run_step(const step *s, const batch *b, const worker *w);

@@ -4,6 +4,7 @@
 
 #include "check_gpu.h"
 #include "check_products.h"
+#include "backend/ref/bytes_ref.h"
 
 /*
  * Weights, their scales and activations are rounded to f16: each is off by 2^-12 of itself on
@@ -114,6 +115,47 @@ void check_gpu_matmul(const kernel_table *ref)
         check_end();
         if (check_is_bench() && is_common)
             bench(ref, types[i]);
+    }
+}
+
+/* ---- Prompts in int8 ------------------------------------------------------------------------- */
+
+/*
+ * The reference rounds in the same way, so that only sums differ, and of rotated types activations
+ * on the border of two bytes: one in 100,000 is another one, off by 1/40 of what is usual.
+ */
+void check_gpu_bytes(const kernel_table *ref)
+{
+    static const op ops[] = {OP_MATMUL, OP_MATMUL_ADD, OP_MATMUL_GROUP, OP_MATMUL_GLU};
+    static const int shapes[][2] = {{64, 256}, {200, 512}, {320, 768}, {72, 1280}, {528, 2048}};
+    static const int tokens[] = {129, 136, 200, 257, 300};
+    kernel_table table = *ref;
+    for (int i = 0; i < N_TYPES; i++)
+        if (bytes_ref_has(types[i]))
+            table.exact[types[i]] = &matmul_bytes_ref;
+    for (int i = 0; i < N_TYPES; i++) {
+        const dtype type = types[i];
+        if (!bytes_ref_has(type) || !check_begin("gpu_bytes", dtype_describe(type)->name, ref))
+            continue;
+        const product_check c = {.ref = &table,
+                                 .fn = check_gpu_run_step,
+                                 .max_nmse = bytes_ref_is_rotated(type) ? 1e-7 : 1e-11};
+        check_gpu_use_bytes(true);
+        for (int k = 0; k < 4; k++)
+            for (int t = 0; t < 5; t++) {
+                int m = (k + t + i) % 5;
+                check_product(&c, ops[k], type, tokens[t], shapes[m][0], shapes[m][1],
+                              t % 3 == 2 ? CHECK_OUTLIER : CHECK_NORMAL);
+            }
+        if (type == DTYPE_Q4_K || type == DTYPE_Q6_K) { /* in many parts along K, and in none */
+            check_product(&c, OP_MATMUL_ADD, type, 130, 272, 14336, CHECK_NORMAL);
+            check_product(&c, OP_MATMUL, type, 600, 8448, 512, CHECK_NORMAL);
+            check_product(&c, OP_MATMUL_GLU, type, 300, 4224, 512, CHECK_NORMAL);
+        }
+        check_end();
+        if (check_is_bench() && (type == DTYPE_Q4_K || type == DTYPE_Q6_K))
+            bench(ref, type);
+        check_gpu_use_bytes(false);
     }
 }
 

@@ -1,5 +1,6 @@
 /* Rows of a batch between two products: sums of parts, norms, atoms, rotations. */
-#include "backend/cuda/batch_common.cuh"
+#include "backend/cuda/bytes_common.cuh"
+#include "backend/cuda/bytes_params.h"
 #include "backend/cuda/small_batch_common.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -23,15 +24,14 @@ static __device__ __forceinline__ void store8(float *to, const float (&v)[8])
  * or slabs there are as many blocks as rows of those; blocks without a row write zeros. Scales as
  * in batch_atoms_rows.
  */
-extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-    batch_norm_rows(const __grid_constant__ batch_norm p)
+static __device__ __forceinline__ void norm_row(const batch_norm &p, float (&v)[NORM_ROUNDS][8])
 {
-    const int row = blockIdx.x, tid = threadIdx.x, n_atoms = (p.n_rows + 7) / 8;
+    const int row = blockIdx.x, tid = threadIdx.x;
     const bool is_there = row < p.n_rows;
     const int width = is_there ? p.width : 0;
     launch_next();
     wait_previous();
-    float *x = p.x + row * p.x_stride, v[NORM_ROUNDS][8], sum = 0, most = 0;
+    float *x = p.x + row * p.x_stride, sum = 0;
 #pragma unroll
     for (int n = 0; n < NORM_ROUNDS; n++) {
         int k = 8 * tid + n * NORM_VALUES;
@@ -65,12 +65,18 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
         float w[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         add8(w, p.weight + k);
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 8; i++)
             v[n][i] = v[n][i] * rms * w[i];
-            most = fmaxf(most, fabsf(v[n][i]));
-        }
         store8(p.y + row * p.y_stride + k, v[n]);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+    batch_norm_rows(const __grid_constant__ batch_norm p)
+{
+    const int row = blockIdx.x, tid = threadIdx.x, n_atoms = (p.n_rows + 7) / 8;
+    float v[NORM_ROUNDS][8], most = 0;
+    norm_row(p, v);
     if (p.slabs) {
 #pragma unroll
         for (int n = 0; n < NORM_ROUNDS; n++) {
@@ -82,10 +88,15 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     }
     if (!p.atoms)
         return;
+#pragma unroll
+    for (int n = 0; n < NORM_ROUNDS; n++)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            most = fmaxf(most, fabsf(v[n][i]));
     most = block_max<NORM_THREADS>(most);
     int exponent = most > 0 && most < INFINITY ? min(max(12 - ilogbf(most), -100), 100) : 0;
     const float scale = ldexpf(1.0f, exponent);
-    if (tid == 0 && is_there)
+    if (tid == 0 && row < p.n_rows)
         p.scales[row] = ldexpf(1.0f, -exponent);
 #pragma unroll
     for (int n = 0; n < NORM_ROUNDS; n++) {
@@ -96,6 +107,23 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
         for (int i = 0; i < 8; i++)
             v[n][i] *= scale;
         atom_store8(p.atoms, k, row, n_atoms, v[n], p.is_half);
+    }
+}
+
+/* The same, to atoms of int8 products. */
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+    batch_norm_bytes_rows(const __grid_constant__ batch_norm_bytes p)
+{
+    const int row = blockIdx.x, tid = threadIdx.x;
+    float v[NORM_ROUNDS][8];
+    norm_row(p.n, v);
+    if (tid == 0 && row < p.n.n_rows)
+        p.ones[row] = 1;
+#pragma unroll
+    for (int n = 0; n < NORM_ROUNDS; n++) {
+        const int k256 = (8 * tid + n * NORM_VALUES) / BYTES_UNIT_K; /* of a whole warp */
+        if (k256 * BYTES_UNIT_K < p.n.width)
+            bytes_store8(p.out, p.units, k256, row, p.n.n_rows, v[n], tid & 31);
     }
 }
 

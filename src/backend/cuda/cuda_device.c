@@ -49,6 +49,7 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
         mem_free(c);
         return status;
     }
+    c->g->fast_prompts = o->fast_prompts;
     *out = &c->base;
     return LACE_OK;
 }
@@ -71,7 +72,8 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
                          .loading_bytes = LOADING_BYTES,
                          .usual_batch = USUAL_BATCH,
                          .tile_rows = BATCH_TILE,
-                         .step_rows = BATCH_STEP};
+                         .step_rows = BATCH_STEP,
+                         .has_fast_prompts = true};
     memcpy(out->name, info.name, sizeof out->name);
     return LACE_OK;
 }

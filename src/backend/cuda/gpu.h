@@ -56,6 +56,8 @@ typedef struct gpu {
     cuda_device *device;
     cuda_info info;
     gpu_abilities can;
+    bool
+        fast_prompts; /* products of prompts in int8 (launch_bytes.c): what the model was opened with */
     cuda_module *modules[GPU_MAX_MODULES];
     int n_modules;
     void *tables; /* on the card: what kernels look up (grids are decoded at load) */

@@ -26,6 +26,10 @@ uint64_t gpu_handover_bytes(const step *steps, int32_t n_steps, int64_t max_toke
 /* Where n_rows lie as atoms, and their scales. */
 void gpu_handover_atoms(const gpu_handover *h, int64_t n_rows, uint8_t **x, float **scales);
 
+/* The same as atoms of int8 products, of rows of n_cols. */
+void gpu_handover_bytes_at(const gpu_handover *h, int64_t n_cols, int64_t n_rows, uint8_t **x,
+                           float **units, float **ones);
+
 /* How many rows a step has. */
 static inline int64_t gpu_rows_of(const gpu_job *j, const step *s)
 {
@@ -46,6 +50,8 @@ lace_status gpu_launch_rope(const gpu_job *j, const device_step *d, lace_error *
 
 bool gpu_product_is_batched(const step *s, int64_t n_rows);
 bool gpu_product_is_small(const gpu *g, const step *s, int64_t n_rows);
+/* Whether weight i of a product that is batched meets n_rows in int8. */
+bool gpu_product_is_bytes(const gpu *g, const step *s, int i, int64_t n_rows);
 bool gpu_experts_are_batched(const step *s, int64_t n_tokens);
 bool gpu_heads_are_batched(const step *s, int64_t n_rows);
 

@@ -1,4 +1,5 @@
 /* Norms and rotations of batches: they add up what products left, and leave atoms or slabs. */
+#include "backend/cuda/bytes_params.h"
 #include "backend/cuda/handover.h"
 
 enum {
@@ -53,6 +54,16 @@ void gpu_handover_atoms(const gpu_handover *h, int64_t n_rows, uint8_t **x, floa
     *x = h->memory + scale_bytes(n_rows);
 }
 
+/* First ones, then units, then bytes. */
+void gpu_handover_bytes_at(const gpu_handover *h, int64_t n_cols, int64_t n_rows, uint8_t **x,
+                           float **units, float **ones)
+{
+    uint64_t rows = ((uint64_t)n_rows + 7) / 8 * 8;
+    *ones = (float *)h->memory;
+    *units = (float *)(h->memory + scale_bytes(n_rows));
+    *x = (uint8_t *)(*units + 2 * rows * (uint64_t)padded(n_cols) / 256);
+}
+
 lace_status gpu_launch_norm(const gpu_job *j, const device_step *d, lace_error *err)
 {
     const step *s = d->first;
@@ -77,13 +88,18 @@ lace_status gpu_launch_norm(const gpu_job *j, const device_step *d, lace_error *
     }
     if (d->leaves == ROWS_SLABS) {
         p.slabs = h->memory;
-    } else if (d->leaves != ROWS_PLAIN) {
+    } else if (d->leaves != ROWS_PLAIN && d->leaves != ROWS_BYTES) {
         gpu_handover_atoms(h, n, &p.atoms, &p.scales);
         p.n_k64 = d->n_k64;
         p.is_half = d->leaves == ROWS_ATOMS_HALF;
     }
     uint32_t n_blocks = (uint32_t)(d->leaves != ROWS_PLAIN ? (n + 7) / 8 * 8 : n);
     uint32_t grid[3] = {n_blocks, 1, 1};
+    if (d->leaves == ROWS_BYTES) {
+        batch_norm_bytes b = {.n = p};
+        gpu_handover_bytes_at(h, s->in[0].width, n, &b.out, &b.units, &b.ones);
+        return gpu_start(j, "batch_norm_bytes_rows", grid, NORM_THREADS, 0, &b, err);
+    }
     return gpu_start(j, "batch_norm_rows", grid, NORM_THREADS, 0, &p, err);
 }
 

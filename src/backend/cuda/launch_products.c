@@ -9,7 +9,9 @@
 #include "backend/cuda/launch_products.h"
 
 #include "base/numbers.h"
+#include "backend/cuda/bytes_params.h"
 #include "backend/cuda/handover.h"
+#include "backend/cuda/launch_bytes.h"
 
 /* ---- Atoms ----------------------------------------------------------------------------------- */
 
@@ -250,13 +252,29 @@ batch_kernel batch_kernel_for_experts(const gpu *g, tile_kind kind, int64_t n_to
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-/* Parts that the next step adds up are left where they are, in `left`. */
-static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind, pile *scratch,
-                               gpu_handover *left, lace_error *err)
+/* int8 products: blocks of 128 rows. */
+static cut choose_bytes(const gpu *g, const batch_matmul *p, tile_kind kind)
 {
+    batch_kernel k = bytes_kernel_for(g, p, kind);
+    cut c = {.n_groups = k.n_groups,
+             .n_tokens = k.n_tokens,
+             .n_blocks = batch_count_blocks(p, k.n_groups),
+             .name = k.name,
+             .shared_bytes = k.shared_bytes};
+    c.n_parts = count_parts(g, p, kind, (int64_t)c.n_blocks * divide_up(p->n_tokens, c.n_tokens));
+    return c;
+}
+
+/* Parts that the next step adds up are left where they are, in `left`. */
+static lace_status run_product(const gpu_job *j, bytes_matmul *b, tile_kind kind, bool is_bytes,
+                               pile *scratch, gpu_handover *left, lace_error *err)
+{
+    batch_matmul *p = &b->m; /* first in it: kernels in f16 take that */
     cut c;
-    if (p->n_tokens <= 128 || tile_is_half_kind(kind) || !j->g->can.wgmma ||
-        !choose_wide(j->g, p, kind, &c))
+    if (is_bytes)
+        c = choose_bytes(j->g, p, kind);
+    else if (p->n_tokens <= 128 || tile_is_half_kind(kind) || !j->g->can.wgmma ||
+             !choose_wide(j->g, p, kind, &c))
         c = choose_cut(j->g, p, kind);
     p->part_stride = 0;
     for (int i = 0; i < p->n_weights; i++) {
@@ -268,7 +286,7 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
                                           (uint64_t)p->part_stride);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, c.n_tokens), (uint32_t)c.n_blocks,
                         (uint32_t)c.n_parts};
-    TRY(gpu_start(j, c.name, grid, (uint32_t)(c.n_groups * GROUP_THREADS), c.shared_bytes, p, err));
+    TRY(gpu_start(j, c.name, grid, (uint32_t)(c.n_groups * GROUP_THREADS), c.shared_bytes, b, err));
     if (c.n_parts == 1)
         return LACE_OK;
     batch_finish f = {.parts = p->parts,
@@ -316,45 +334,56 @@ bool gpu_product_is_batched(const step *s, int64_t n_rows)
 }
 
 /* The rows that a product reads, in the order that its kind wants: handed over, or made once. */
-static lace_status rows_for(const gpu_job *j, const device_step *d, tile_kind kind, int64_t n,
-                            pile *scratch, atoms *a, lace_error *err)
+static lace_status rows_for(const gpu_job *j, const device_step *d, tile_kind kind, bool is_bytes,
+                            int64_t n, pile *scratch, atoms *a, lace_error *err)
 {
-    row_form form = tile_is_half_kind(kind) ? ROWS_ATOMS_HALF : ROWS_ATOMS_INT;
+    row_form form = is_bytes                  ? ROWS_BYTES
+                    : tile_is_half_kind(kind) ? ROWS_ATOMS_HALF
+                                              : ROWS_ATOMS_INT;
+    const operand *x = &d->first->in[0];
     if (a->x)
         return LACE_OK;
     if (d->takes != form || tile_is_rotated(kind))
-        return atoms_make(j, &d->first->in[0], NULL, n, kind, scratch, a, err);
-    gpu_handover_atoms(j->handover, n, &a->x, &a->scales);
+        return (is_bytes ? bytes_make : atoms_make)(j, x, NULL, n, kind, scratch, a, err);
+    if (is_bytes)
+        gpu_handover_bytes_at(j->handover, x->width, n, &a->x, &a->units, &a->scales);
+    else
+        gpu_handover_atoms(j->handover, n, &a->x, &a->scales);
     return LACE_OK;
 }
 
 /* All weights of the kind, from `first` on, in one product. */
-static batch_matmul product_of(const step *s, int first, int64_t n, const atoms *a, bool *is_done)
+static bytes_matmul product_of(const step *s, int first, int64_t n, const atoms *a, bool is_bytes,
+                               bool *is_done)
 {
     tile_kind kind = kind_of(s, first);
     bool is_glu = s->op == OP_MATMUL_GLU;
-    batch_matmul p = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
-                      .x = a->x,
-                      .x_scales = a->scales,
-                      .n_tokens = (int32_t)n,
-                      .mode = is_glu                   ? BATCH_GLU
-                              : s->op == OP_MATMUL_ADD ? BATCH_ADD
-                                                       : BATCH_STORE,
-                      .glu = (int32_t)s->a.matmul.glu,
-                      .scale = batch_kind_scale(kind, s->a.matmul.scale)};
+    float scale = s->a.matmul.scale;
+    bytes_matmul b = {.m = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
+                            .x = a->x,
+                            .x_scales = a->scales,
+                            .n_tokens = (int32_t)n,
+                            .mode = is_glu                   ? BATCH_GLU
+                                    : s->op == OP_MATMUL_ADD ? BATCH_ADD
+                                                             : BATCH_STORE,
+                            .glu = (int32_t)s->a.matmul.glu,
+                            .scale = is_bytes ? scale : batch_kind_scale(kind, scale)},
+                      .units = a->units};
+    batch_matmul *p = &b.m;
     for (int i = first; i < s->a.matmul.n_weights; i++) {
         if (kind_of(s, i) != kind)
             continue;
         const weight *w = s->a.matmul.weights[i];
         const operand *out = &s->out[is_glu ? 0 : i];
-        p.weights[p.n_weights] = w->data;
-        p.bias[p.n_weights] = s->a.matmul.biases[i];
-        p.out[p.n_weights] = (float *)out->data;
-        p.out_stride[p.n_weights] = (int64_t)(out->stride / 4);
-        p.n_rows[p.n_weights++] = (int32_t)w->n_rows;
+        b.far[p->n_weights] = bytes_far(w->type);
+        p->weights[p->n_weights] = w->data;
+        p->bias[p->n_weights] = s->a.matmul.biases[i];
+        p->out[p->n_weights] = (float *)out->data;
+        p->out_stride[p->n_weights] = (int64_t)(out->stride / 4);
+        p->n_rows[p->n_weights++] = (int32_t)w->n_rows;
         is_done[i] = true;
     }
-    return p;
+    return b;
 }
 
 lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_error *err)
@@ -362,7 +391,8 @@ lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_err
     const step *s = d->first;
     int64_t n = gpu_rows_of(j, s);
     pile scratch = {j->scratch, 0};
-    atoms x[3] = {{0}}; /* in the order of int and of half kinds, and rotated */
+    /* In the order of int and of half kinds, and rotated; the same for int8 products. */
+    atoms x[2][3] = {{{0}}};
     bool is_done[STEP_MAX_OUT] = {false};
     gpu_handover *left = d->leaves == ROWS_PARTS ? j->handover : NULL;
     for (int first = 0; first < s->a.matmul.n_weights; first++) {
@@ -373,18 +403,19 @@ lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_err
             TRY(run_general(j, s, first, err));
             continue;
         }
-        atoms *a = &x[tile_is_half_kind(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
-        TRY(rows_for(j, d, kind, n, &scratch, a, err));
-        batch_matmul p = product_of(s, first, n, a, is_done);
+        bool is_bytes = gpu_product_is_bytes(j->g, s, first, n);
+        atoms *a = &x[is_bytes][tile_is_half_kind(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
+        TRY(rows_for(j, d, kind, is_bytes, n, &scratch, a, err));
+        bytes_matmul p = product_of(s, first, n, a, is_bytes, is_done);
         pile rest = scratch; /* parts are free again after their sums */
-        TRY(run_product(j, &p, kind, left ? &scratch : &rest, left, err));
+        TRY(run_product(j, &p, kind, is_bytes, left ? &scratch : &rest, left, err));
     }
     return LACE_OK;
 }
 
 uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows)
 {
-    /* Atoms in all orders; parts: blocks of 256 rows and 128 tokens, or the other way round, each on
+    /* Atoms in all orders, which int8 takes less for; parts: blocks of 256 rows and 128 tokens, or the other way round, each on
      * a processor of its own at most. */
     uint64_t n = (uint64_t)n_rows, rows = 0, cut_rows = n < 128 ? n : 128;
     for (int i = 0; i < s->a.matmul.n_weights; i++)

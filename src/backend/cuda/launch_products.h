@@ -17,6 +17,7 @@ void *pile_take(pile *p, uint64_t n_bytes);
 typedef struct atoms {
     uint8_t *x;
     float *scales;
+    float *units; /* of int8 products (bytes_params.h), whose scales are ones */
 } atoms;
 
 /* What n_rows take at most: K in whole 256s. */

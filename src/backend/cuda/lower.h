@@ -29,6 +29,7 @@ typedef enum row_form {
     ROWS_PLAIN,      /* f32, in the plan's value */
     ROWS_ATOMS_INT,  /* as atoms too (batch_common.cuh), in the order of int kinds */
     ROWS_ATOMS_HALF, /* in the order of half kinds */
+    ROWS_BYTES,      /* as atoms of int8 products too (bytes_common.cuh) */
     ROWS_SLABS,      /* as slabs too (small_batch_params.h) */
     ROWS_PARTS,      /* as parts that are still to be added up, where the product is cut */
     ROWS_SLOTS       /* with the choices of experts sorted, at the bottom of the scratch */

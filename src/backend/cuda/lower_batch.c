@@ -87,6 +87,10 @@ static void lower_norm(const lowering *w, device_step *d)
         d->leaves = ROWS_SLABS;
         return;
     }
+    if (gpu_product_is_bytes(w->g, reader, 0, rows(w, reader))) {
+        d->leaves = ROWS_BYTES;
+        return;
+    }
     int64_t cols = tile_cols(kind);
     d->leaves = kind == TILE_F16 || kind == TILE_BF16 ? ROWS_ATOMS_HALF : ROWS_ATOMS_INT;
     d->n_k64 = (int32_t)((d->first->in[0].width + cols - 1) / cols * (cols / 64));

@@ -5,6 +5,7 @@
  */
 #include "backend/ref/ref_device.h"
 
+#include "backend/ref/bytes_ref.h"
 #include "backend/ref/late_device.h"
 #include "backend/ref/ref.h"
 #include "base/clock.h"
@@ -12,9 +13,15 @@
 #include "base/mem.h"
 #include "tensor/sparse.h"
 
+typedef struct ref_device {
+    device base;
+    bool fast_prompts;
+} ref_device;
+
 typedef struct ref_program {
     program base;
     plan *p;
+    weight *bytes; /* matrices of layers whose products are in int8; NULL: none */
     uint64_t scratch_bytes;
     uint8_t *memory;  /* values, then scratch */
     bool has_room;    /* that is somebody else's */
@@ -35,11 +42,13 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
         return error_set(err, LACE_E_DEVICE,
                          "there are two reference devices, 0 and one that works late, 1; not %d",
                          index);
-    *out = mem_calloc(1, sizeof **out);
-    if (!*out)
+    ref_device *r = mem_calloc(1, sizeof *r);
+    if (!r)
         return error_nomem(err, "a device");
-    (*out)->backend = &backend_ref;
-    (*out)->is_host = true;
+    r->base.backend = &backend_ref;
+    r->base.is_host = true;
+    r->fast_prompts = o && o->fast_prompts;
+    *out = &r->base;
     return LACE_OK;
 }
 
@@ -50,7 +59,10 @@ static void close(device *d)
 
 static lace_status describe(device *d, device_info *out, lace_error *err)
 {
-    *out = (device_info){.name = "reference", .usual_batch = 64, .has_all_caches = true};
+    *out = (device_info){.name = "reference",
+                         .usual_batch = 64,
+                         .has_fast_prompts = d->backend == &backend_ref,
+                         .has_all_caches = true};
     return LACE_OK;
 }
 
@@ -74,8 +86,32 @@ static void free_program(program *p)
     if (!rp->has_room)
         mem_unmap(rp->memory, p->n_bytes);
     mem_free(rp->costs);
+    mem_free(rp->bytes);
     plan_free(rp->p);
     mem_free(rp);
+}
+
+/* Products of layers in int8, as a GPU computes those of prompts. */
+static lace_status use_bytes(ref_program *rp, lace_error *err)
+{
+    int n = 0;
+    for (int32_t i = 0; i < rp->p->n_steps; i++)
+        n += step_is_matmul(&rp->p->steps[i]) ? rp->p->steps[i].a.matmul.n_weights : 0;
+    rp->bytes = mem_calloc((size_t)n + 1, sizeof *rp->bytes);
+    if (!rp->bytes)
+        return error_nomem(err, "a program");
+    weight *next = rp->bytes;
+    for (int32_t i = 0; i < rp->p->n_steps; i++) {
+        step *s = &rp->p->steps[i];
+        for (int k = 0; step_is_matmul(s) && s->layer >= 0 && k < s->a.matmul.n_weights; k++) {
+            if (!bytes_ref_has(s->a.matmul.weights[k]->type))
+                continue;
+            *next = *s->a.matmul.weights[k];
+            next->impl = &matmul_bytes_ref;
+            s->a.matmul.weights[k] = next++;
+        }
+    }
+    return LACE_OK;
 }
 
 static lace_status compile(device *d, const plan *p, const program_options *o, program **out,
@@ -91,10 +127,15 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
         free_program(&rp->base);
         return status != LACE_OK ? status : error_nomem(err, "a program");
     }
+    if (d->backend == &backend_ref && ((ref_device *)d)->fast_prompts &&
+        (status = use_bytes(rp, err)) != LACE_OK) {
+        free_program(&rp->base);
+        return status;
+    }
     plan_place(rp->p, NULL);
     for (int32_t i = 0; i < p->n_steps; i++) {
         int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
-        uint64_t n = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
+        uint64_t n = step_scratch_bytes(&rp->p->steps[i], rows, p->limits.n_context);
         rp->scratch_bytes = n > rp->scratch_bytes ? n : rp->scratch_bytes;
     }
     for (int32_t i = 0; i < p->n_steps; i++)
