@@ -2,6 +2,8 @@
 """Checks and times models that lie on a card and the CPU together, with nothing installed but Python.
 
     bench/hybrid-check.py check LACE [--golden DIR] [--synth SYNTH --vocab VOCAB] [--device cuda]
+    bench/hybrid-check.py time LACE --synth SYNTH --vocab VOCAB [--models DIR] [--against LLAMA_BENCH]
+                          [--shapes LIST] [--shares LIST] [--device cuda]
 
 LACE is the program, --golden a folder of folders with a model.gguf each, SYNTH a synth_gguf.py and VOCAB a small
 GGUF file whose vocabulary its models get.
@@ -9,8 +11,11 @@ GGUF file whose vocabulary its models get.
 check: logits of every model, with some layers on the card, with all layers but not the output, with experts in
 RAM, token by token, in fours and in batches, against those of the CPU with exact (f32) activations; and token by
 token twice, which must give the same bits.
+
+time: models of real shapes with a card of which only a share of the model's bytes may be used: what `lace place`
+predicts, what is measured, and what llama-bench measures with the same layers and experts on the card.
 """
-import argparse, array, concurrent.futures, json, os, subprocess, sys, tempfile
+import argparse, array, concurrent.futures, csv, json, os, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ENCODERS = ["bert", "nomic_bert", "modernbert", "xlm_roberta", "xlm_roberta-rerank"]
@@ -125,16 +130,109 @@ def check(o):
     return failures
 
 
+# ---- Times -------------------------------------------------------------------------------------------
+
+LOADING = 384 << 20  # that lace keeps back of a card for loading
+
+
+def predicted(o, model, room, where):
+    """What lace place says: the chosen form, prompt and text tokens/s, and the placement."""
+    placement = os.path.join(where, "place.json")
+    done = run(o.lace, "place", model, "--device", o.device, "--gpu-memory", room, "-o", placement, "--force")
+    if done.returncode:
+        return None, done.stderr.strip()[-300:]
+    line = next(l for l in done.stdout.splitlines() if l.startswith("*"))
+    words = line[2:].split()
+    print("\n".join("    " + l for l in done.stdout.splitlines() if l.strip()), flush=True)
+    return {"form": line[2:34].strip(), "pp": float(words[-2]), "tg": float(words[-1]), "file": placement,
+            "place": json.load(open(placement))}, None
+
+
+def measured(o, model, *more):
+    """Tokens/s by test, or what went wrong."""
+    done = run(o.lace, "bench", model, "-p", "512,2048", "-n", 64, "-r", 2, "--no-limits", "-o", "csv", *more)
+    if done.returncode:
+        return done.stderr.strip()[-300:]
+    return {r["test"]: float(r["tokens_per_second"]) for r in csv.DictReader(done.stdout.splitlines())}
+
+
+def measured_by_llama(o, model, place):
+    """The same by llama-bench, with as many layers and experts on the card."""
+    layers, experts = place["layers"], place["experts"]
+    n_layers = sum(1 for l in layers if l) + (1 if place["output"] else 0)
+    n_experts = sum(1 for l, e in zip(layers, experts) if l and not e)
+    words = ["-m", model, "-ngl", n_layers, "-p", "512,2048", "-n", 64, "-r", 2, "-o", "json", "-t", os.cpu_count()]
+    done = run(o.against, *words, *(["-ncmoe", n_experts] if n_experts else []))
+    if done.returncode:
+        return done.stderr.strip()[-300:]
+    found = json.loads(done.stdout)
+    return {"pp%d" % t["n_prompt"] if t["n_prompt"] else "tg%d" % t["n_gen"]: t["avg_ts"] for t in found}
+
+
+def one_device(o, model, where, *more):
+    """NMSE of logits of the model spread like that against those of the card alone, and rows left out at ties."""
+    tokens, out, n = os.path.join(where, "tokens"), os.path.join(where, "logits"), 24
+    open(tokens, "wb").write(array.array("i", [1 + 37 * i for i in range(n)]).tobytes())
+    one, many = (logits(o, model, tokens, out, "-b", 1, "--exact", "-t", os.cpu_count(), "--kv-type", "f16", *w)
+                 for w in (["--device", o.device], more))
+    if isinstance(one, str) or isinstance(many, str):
+        return "logits: %s" % (one if isinstance(one, str) else many)
+    return "logits against the card alone: nmse %.1e, %d rows at ties left out" % nmse(many, one, n, 4)
+
+
+def time_model(o, shape, kind, where):
+    model = os.path.join(o.models, "%s-%s.gguf" % (shape, kind))
+    own = [os.path.join(HERE, "synth_more.py")] if shape != "phi4-14b" else []
+    if not os.path.exists(model):
+        made = run(sys.executable, *own, o.synth, "--shape", shape, "--type", kind, "--vocab", o.vocab, "--out", model)
+        if made.returncode:
+            return say(False, "%s cannot be made: %s" % (shape, made.stderr[-300:]))
+    size = os.path.getsize(model)
+    for share in map(int, o.shares.split(",")):
+        room = size * share // 100 + LOADING
+        print("%s %s, %d %% of %.1f GB on the card" % (shape, kind, share, size / 1e9), flush=True)
+        plan, wrong = predicted(o, model, room, where)
+        if wrong:
+            say(False, "lace place: " + wrong)
+            continue
+        found = measured(o, model, "--place", plan["file"])
+        if isinstance(found, str):
+            say(False, "lace bench: " + found)
+            continue
+        other = measured_by_llama(o, model, plan["place"]) if o.against else {}
+        if isinstance(other, str):
+            print("    llama-bench: " + other)
+            other = {}
+        for test, speed in found.items():
+            said = plan["tg"] if test.startswith("tg") else plan["pp"]
+            print("    %-8s %8.1f tok/s, predicted %8.1f: %.2f%s" % (test, speed, said, speed / said, ", llama.cpp %.1f: %.2fx" % (
+                other[test], speed / other[test]) if test in other else ""), flush=True)
+        if share == 50:
+            print("    " + one_device(o, model, where, "--place", plan["file"]), flush=True)
+    return 0
+
+
+def time_all(o):
+    with tempfile.TemporaryDirectory() as where:
+        for shape in o.shapes.split(","):
+            time_model(o, *shape.split(":"), where)
+    return 0
+
+
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("stage", choices=["check"])
+    a.add_argument("stage", choices=["check", "time"])
     a.add_argument("lace")
     a.add_argument("--golden")
     a.add_argument("--synth")
     a.add_argument("--vocab")
     a.add_argument("--device", default="cuda")
+    a.add_argument("--models", default="/tmp")
+    a.add_argument("--against")
+    a.add_argument("--shapes", default="qwen3-30b-a3b:q4_k_m,phi4-14b:q4_k_m")
+    a.add_argument("--shares", default="25,50,75")
     o = a.parse_args()
-    sys.exit(1 if check(o) else 0)
+    sys.exit(1 if (check if o.stage == "check" else time_all)(o) else 0)
 
 
 if __name__ == "__main__":
