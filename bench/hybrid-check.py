@@ -88,8 +88,8 @@ def check_model(o, where, name, model, kv, limit, ties):
     lines = []
     for way in ways_of(o, about):
         title = "%-26s cache %-4s %-20s" % (name, kv, " ".join(map(str, way)))
-        found = [logits(o, model, tokens, out, "--exact", "-b", b, "--device", o.device, *way, "--kv-type", kv)
-                 for b in (1, 1, 4, 40)]
+        found = [logits(o, model, tokens, out, "--exact", "-b", b, "--device", o.device + stream, *way, "--kv-type", kv)
+                 for b, stream in ((1, ""), (1, ""), (4, ";stream=0"), (40, ";stream=0"), (40, ";stream=8"))]
         wrong = [f for f in found if isinstance(f, str)]
         if wrong:
             lines.append((False, "%s %s" % (title, wrong[0])))
@@ -98,9 +98,9 @@ def check_model(o, where, name, model, kv, limit, ties):
         same = found[0].tobytes() == found[1].tobytes()
         good = same and all(e[0] <= limit for e in errors)
         apart = [e[1] for e in errors]
-        lines.append((good, "%s one by one %.1e, in fours %.1e, in forties %.1e, %s%s" % (
+        lines.append((good, "%s one by one %.1e, in fours %.1e, in forties %.1e, with weights streamed %.1e, %s%s" % (
             title, *(e[0] for e in errors), "the same bits twice" if same else "OTHER BITS the second time",
-            ", other experts at ties: %d %d %d of %d" % (*apart, n) if any(apart) else "")))
+            ", other experts at ties: %d %d %d %d of %d" % (*apart, n) if any(apart) else "")))
     return lines
 
 

@@ -177,6 +177,9 @@ struct backend {
     dtype (*kept_as)(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols);
     lace_status (*place)(device *d, const weight_rows *rows, weight *out, lace_error *err);
     bool (*place_columns)(device *d, weight *w); /* may be NULL */
+    /* How rows lie that are brought there for each step (weight.streamed), which count no memory of the
+     * device's weights. NULL: it has no programs with such. */
+    lace_status (*place_streamed)(device *d, const weight_rows *rows, weight *out, lace_error *err);
     /* Loading; NULL where nothing is to be done. */
     lace_status (*begin_load)(device *d, lace_error *err);
     lace_status (*load)(device *d, const weight_rows *rows, weight *w, pool *workers,

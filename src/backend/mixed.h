@@ -3,7 +3,7 @@
  * host's; weights and states say on which one they lie (weight.device, kv_layer.device), and a step
  * runs where its weights or its states are, others where their layer is. Programs are cut into parts
  * by that (plan/parts.h), which run one after the other; what goes from one to the next passes
- * through the host's memory.
+ * through the host's memory. Large batches may have parts of their own (stream_tokens).
  *
  * Such a program does not choose tokens and does not work ahead: the host does it from the logits.
  */
@@ -28,6 +28,12 @@ typedef struct mixed_options {
     const uint8_t *layers; /* [n_layers] on which device each is */
     int32_t n_layers;
     int32_t output; /* and what stands behind them */
+    /*
+     * Batches of so many tokens or more are computed on a card also where weights are the host's, which
+     * are brought there one step after the other; 0: never; below 0: by what either takes. Only where
+     * rows of the file stay readable.
+     */
+    int32_t stream_tokens;
 } mixed_options;
 
 lace_status device_mix(const mixed_options *o, device **out, lace_error *err);

@@ -165,6 +165,7 @@ static lace_status choose(placing *p, model *m, const device_options *o, lace_er
         TRY(choose_form(p, m, room, o, &forms, err));
         TRY(placement_init(&p->where, p->rules.devices, m->config.n_layers, err));
         place_form_apply(&forms.forms[forms.chosen], &p->where);
+        p->where.stream_tokens = p->rules.stream_tokens;
         write_note(p, &forms, info.free_bytes);
         TRY(model_spread(m, &p->where, o, err));
         TRY(measure_need(m, n_tokens, need, err));

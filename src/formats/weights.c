@@ -162,6 +162,11 @@ lace_status weights_prepare(weights *w, const tensor *t, lace_error *err)
     return LACE_OK;
 }
 
+bool weights_stay(const weights *w)
+{
+    return !w->view;
+}
+
 void weights_release(const weights *w, const tensor *t)
 {
     size_t i = w->view ? (size_t)(t - w->view->tensors) : 0;

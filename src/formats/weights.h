@@ -50,6 +50,9 @@ uint64_t weights_file_bytes(const weights *w); /* of all files */
  */
 lace_status weights_prepare(weights *w, const tensor *t, lace_error *err);
 
+/* Whether tensors can be read at any time without that: none is made from others. */
+bool weights_stay(const weights *w);
+
 /* The tensor's pages are not needed for now (it was packed elsewhere). */
 void weights_release(const weights *w, const tensor *t);
 

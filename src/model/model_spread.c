@@ -61,13 +61,15 @@ static lace_status place_again(model *m, const plan *p, lace_error *err)
     return device_place(m->device, &m->table_rows, &m->table, err);
 }
 
-static lace_status open_parts(const placement *where, const device_options *o, device **out,
-                              lace_error *err)
+/* stays: rows of the file can be read at any time. */
+static lace_status open_parts(const placement *where, const device_options *o, bool stays,
+                              device **out, lace_error *err)
 {
     if (!placement_uses_cards(where))
         return device_open(where->devices[0], o, out, err);
     mixed_options mixed = {
         .layers = where->layers, .n_layers = where->n_layers, .output = where->output};
+    mixed.stream_tokens = stays ? where->stream_tokens : 0;
     lace_status status = LACE_OK;
     for (; mixed.n_devices < where->n_devices && status == LACE_OK; mixed.n_devices++)
         status =
@@ -90,7 +92,7 @@ lace_status model_spread(model *m, const placement *where, const device_options 
     placement *copy = arena_alloc(&m->memory, 1, sizeof *copy);
     lace_status status = copy ? outline_create(m, &p, err) : error_nomem(err, "a placement");
     if (status == LACE_OK)
-        status = open_parts(where, o, &d, err);
+        status = open_parts(where, o, weights_stay(m->files), &d, err);
     if (status == LACE_OK) {
         *copy = *where;
         m->where = copy;

@@ -154,6 +154,9 @@ typedef struct weight {
     int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
     int32_t device; /* of a model on several (backend/mixed.h): where it lies; 0: the host */
     const struct lora_site *lora; /* what adapters add to its products (lora.h), or NULL */
+    /* Rows of the file (backend.h) that are brought to the device whenever a step uses the weight, which
+     * does not stay there; NULL: it lies there. */
+    const struct weight_rows *streamed;
 
     /* Of a model that several ranks compute (rank/rank.h), where this one has some of the rows: */
     int64_t n_total; /* rows of all ranks; 0: this one has all */

@@ -90,7 +90,7 @@ static lace_status read_all(const json_t *root, placement *out, lace_error *err)
 lace_status placement_read(span bytes, placement *out, lace_error *err)
 {
     json_t *root = NULL;
-    *out = (placement){0};
+    *out = (placement){.stream_tokens = -1};
     TRY(json_read(bytes, 0, &root, err));
     lace_status status = read_all(root, out, err);
     json_decref(root);

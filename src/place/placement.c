@@ -5,7 +5,7 @@
 
 lace_status placement_init(placement *p, const char *cards, int32_t n_layers, lace_error *err)
 {
-    *p = (placement){.n_devices = 1, .n_layers = n_layers};
+    *p = (placement){.n_devices = 1, .n_layers = n_layers, .stream_tokens = -1};
     memcpy(p->devices[0], "cpu", 4);
     if (n_layers > PLACE_MAX_LAYERS)
         return error_set(err, LACE_E_UNSUPPORTED,

@@ -15,7 +15,8 @@ typedef struct placement {
     int32_t n_layers;
     uint8_t layers[PLACE_MAX_LAYERS];
     uint8_t experts[PLACE_MAX_LAYERS];
-    uint8_t output; /* the last norm and the output matrix */
+    uint8_t output;        /* the last norm and the output matrix */
+    int32_t stream_tokens; /* mixed_options; 0: never, below 0: by itself */
 } placement;
 
 /* The host and `cards`, names with commas between them; everything is on the host. */

@@ -87,14 +87,16 @@ static lace_status read_rule(word w, place_rules *out, lace_error *err)
         return read_count(w, skip, false, &out->n_tokens, err);
     if (begins(w, "split=", &skip))
         return read_shares(w, skip, out, err);
+    if (begins(w, "stream=", &skip))
+        return read_count(w, skip, false, &out->stream_tokens, err);
     if (begins(w, "memory=", &skip))
         return read_bytes(w, skip, &out->card_bytes, err);
-    return wrong(err, w, "layers=N, host-experts=N, split=A,B, memory=BYTES or tokens=N");
+    return wrong(err, w, "layers=N, host-experts=N, split=A,B, memory=BYTES, stream=N or tokens=N");
 }
 
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err)
 {
-    *out = (place_rules){.layers = -1, .host_experts = -1};
+    *out = (place_rules){.layers = -1, .host_experts = -1, .stream_tokens = -1};
     word w = {text, strcspn(text, ";")};
     size_t skip;
     if (begins(w, "place=", &skip)) {
@@ -135,5 +137,6 @@ lace_status place_rules_apply(const place_rules *r, int32_t n_layers, placement 
     placement_last_layers(out, r->layers < 0 ? PLACE_ALL : r->layers,
                           r->n_shares ? r->shares : NULL);
     placement_host_experts(out, r->host_experts < 0 ? 0 : r->host_experts);
+    out->stream_tokens = r->stream_tokens;
     return LACE_OK;
 }

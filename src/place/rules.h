@@ -9,6 +9,7 @@
  *     cuda:0,cuda:1;split=3,1     three times as many layers on the first
  *     place=FILE                  as `lace place -o FILE` wrote it
  *     auto;tokens=32768           leave room for so many tokens in the KV cache
+ *     cuda;layers=20;stream=256   batches of 256 tokens or more all on the card; 0: none
  *     cuda;memory=8G              as if the card had so many bytes free (K, M, G of 1,024)
  */
 #ifndef LACE_PLACE_RULES_H
@@ -24,9 +25,10 @@ typedef struct place_rules {
     int32_t layers;       /* on cards; -1: it was not said */
     int32_t host_experts; /* of how many layers; -1: it was not said */
     double shares[PLACE_MAX_DEVICES];
-    int32_t n_shares; /* 0: they were not said */
-    int32_t n_tokens;    /* 0: as usual */
-    uint64_t card_bytes; /* 0: what is free */
+    int32_t n_shares;      /* 0: they were not said */
+    int32_t n_tokens;      /* 0: as usual */
+    uint64_t card_bytes;   /* 0: what is free */
+    int32_t stream_tokens; /* -1: it was not said */
 } place_rules;
 
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err);

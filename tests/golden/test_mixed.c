@@ -21,10 +21,16 @@ typedef struct way {
 } way;
 
 static const way ways[] = {
-    {"cpu:1G;layers=%d", 0},   {"cpu:1G;host-experts=%d", 0}, {"cpu:1G,cpu:2G;split=1,1", 0},
-    {"ref:1;layers=%d", 1e-6}, {"vulkan;layers=%d", 1e-6},    {"vulkan;host-experts=%d", 1e-6},
+    {"cpu:1G;layers=%d", 0},
+    {"cpu:1G;host-experts=%d", 0},
+    {"cpu:1G,cpu:2G;split=1,1", 0},
+    {"ref:1;layers=%d", 1e-6},
+    {"vulkan;layers=%d", 1e-6},
+    {"vulkan;host-experts=%d", 1e-6},
+    {"ref:1;layers=%d;stream=8", 1e-6},
+    {"ref:1;host-experts=%d;stream=8", 1e-6},
 };
-enum { N_WAYS = sizeof ways / sizeof *ways, N_HOST_WAYS = 4 };
+enum { N_WAYS = sizeof ways / sizeof *ways, N_HOST_WAYS = 4, FIRST_STREAMED = 6 };
 
 /* Half of the layers; of one layer, this layer. */
 static bool open_both(model_pair *p, const char *path, void *arg)
@@ -136,6 +142,11 @@ int main(int argc, char **argv)
         tap_case_arg("a quantized model on three devices", check_quantized,
                      (void *)(uintptr_t)&three);
         model_pair_each(try_hosts, NULL);
+        /* Large batches with weights of the host on the other device. */
+        for (int w = FIRST_STREAMED; w < N_WAYS; w++) {
+            try_way("llama", &ways[w]);
+            try_way("qwen3moe", &ways[w]);
+        }
     }
     return tap_end();
 }

@@ -7,6 +7,7 @@
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/decode_steps.h"
 #include "backend/cuda/run_gpu.h"
+#include "backend/cuda/weight_stream.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "plan/latents.h"
@@ -16,6 +17,7 @@ typedef struct cuda_card {
     gpu *g;
     uint8_t *memory;        /* of all weights, weight_bytes; NULL until loading begins */
     gpu_uploader *uploader; /* while loading */
+    gpu_uploader *streamer; /* of programs with weights that are brought for each step; or NULL */
 } cuda_card;
 
 enum {
@@ -58,6 +60,7 @@ static void close(device *d)
 {
     cuda_card *c = (cuda_card *)d;
     gpu_uploader_free(c->uploader);
+    gpu_uploader_free(c->streamer);
     cuda_free(c->g->device, c->memory);
     gpu_close(c->g);
     mem_free(c);
@@ -102,6 +105,15 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
     return LACE_OK;
 }
 
+static lace_status place_streamed(device *d, const weight_rows *rows, weight *out, lace_error *err)
+{
+    uint64_t before = d->weight_bytes;
+    TRY(place(d, rows, out, err));
+    d->weight_bytes = before;
+    out->streamed = rows;
+    return LACE_OK;
+}
+
 static lace_status begin_load(device *d, lace_error *err)
 {
     cuda_card *c = (cuda_card *)d;
@@ -135,6 +147,7 @@ static lace_status end_load(device *d, lace_error *err)
 
 typedef struct cuda_program {
     program base;
+    cuda_card *card;
     gpu *g;
     plan *p; /* fused and placed */
     program_options options;
@@ -185,7 +198,8 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     if (!cp)
         return error_nomem(err, "a program");
     cp->base.backend = d->backend;
-    cp->g = ((cuda_card *)d)->g;
+    cp->card = (cuda_card *)d;
+    cp->g = cp->card->g;
     cp->options = *o;
     lace_status status = plan_copy(p, &cp->p, err);
     if (status == LACE_OK)
@@ -217,6 +231,9 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     options.slots = m->slots;
     options.border = m->border;
     options.is_shared = m->is_shared;
+    if (weight_stream_slot_bytes(cp->p) > 0 && !cp->card->streamer)
+        TRY(gpu_uploader_create(cp->g, &cp->card->streamer, err));
+    options.streamer = cp->card->streamer;
     options.room = m->room;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
     p->chooses = gpu_plan_chooses(cp->on_card);
@@ -306,6 +323,7 @@ const backend backend_cuda = {
     .open_queue = open_queue,
     .kept_as = kept_as,
     .place = place,
+    .place_streamed = place_streamed,
     .begin_load = begin_load,
     .load = load,
     .end_load = end_load,

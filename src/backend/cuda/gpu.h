@@ -144,6 +144,9 @@ lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blo
 
 lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err);
 
+/* Where its copies are done. */
+cuda_queue *gpu_uploader_queue(gpu_uploader *u);
+
 /* ---- Batches --------------------------------------------------------------------------------- */
 
 /* A batch, as kernels see it: arrays on the card. */

@@ -338,6 +338,11 @@ lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blo
     return LACE_OK;
 }
 
+cuda_queue *gpu_uploader_queue(gpu_uploader *u)
+{
+    return u->queue;
+}
+
 lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err)
 {
     TRY(cuda_wait(u->queue, err));

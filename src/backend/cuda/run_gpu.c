@@ -14,6 +14,7 @@
 #include "state/states.h"
 #include "backend/cuda/token_player.h"
 #include "backend/cuda/token_ring.h"
+#include "backend/cuda/weight_stream.h"
 
 _Static_assert((int)GPU_MAX_GROUPS == (int)STATES_MAX_GROUPS, "a batch has all groups' tables");
 _Static_assert((int)DECODE_PAGE == (int)PAGE_TOKENS, "fused attention knows pages of one size");
@@ -66,6 +67,7 @@ struct gpu_plan {
     int32_t n_vectors, vectors_capacity;
 
     card_border border;            /* of a part of a plan */
+    weight_stream stream;          /* where steps have weights that are brought */
     gpu_slot slots[PROGRAM_SLOTS]; /* in turn */
     int32_t n_submitted, n_collected;
     int32_t *batch_device; /* as in a slot */
@@ -186,12 +188,13 @@ static uint64_t beside_bytes(const plan *p)
 static bool has_player(const plan *p)
 {
     return (card_border_has(p) ? card_border_fits_token(p) : p->logits >= 0) &&
-           !p->limits.stops_at_hidden && beside_width(p) == 0;
+           !p->limits.stops_at_hidden && beside_width(p) == 0 && weight_stream_slot_bytes(p) == 0;
 }
 
 uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p);
+    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) +
+           WEIGHT_STREAM_SLOTS * weight_stream_slot_bytes(p);
 }
 
 /* What stays from run to run, without the player's, which allocates its own. */
@@ -343,6 +346,12 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     TRY_GOTO(status, done, card_border_init(&gp->border, o->is_shared, err));
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         TRY_GOTO(status, done, create_slot(gp, o, &gp->slots[i], err));
+    if (o->streamer)
+        TRY_GOTO(status, done,
+                 weight_stream_init(&gp->stream, o->g, o->streamer, gp->queue,
+                                    gp->memory + aligned(p->value_bytes) + gp->scratch_bytes +
+                                        handover_bytes(p),
+                                    weight_stream_slot_bytes(p), err));
     if (!(gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1))) {
         status = error_nomem(err, "a plan");
         goto done;
@@ -373,6 +382,7 @@ void gpu_plan_free(gpu_plan *gp)
         cuda_free(gp->g->device, gp->memory);
     cuda_free(gp->g->device, gp->own);
     card_border_deinit(&gp->border);
+    weight_stream_deinit(&gp->stream);
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         free_slot(gp, &gp->slots[i]);
     mem_free_all(gp->tables_sent, gp->vectors, gp);
@@ -514,7 +524,11 @@ static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, 
     }
     for (int32_t i = 0; i < gp->last_list->n_steps; i++) {
         const device_step *d = &gp->last_list->steps[i];
+        bool has_brought = false;
+        TRY(weight_stream_bring(&gp->stream, d, &has_brought, err));
         TRY(d->launch(&j, d, err));
+        if (has_brought)
+            TRY(weight_stream_used(&gp->stream, err));
         if (ns) {
             TRY(cuda_wait(gp->queue, err));
             uint64_t now = clock_ns();
@@ -692,6 +706,8 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules,
     TRY(queue_batch(gp, b, rules, is_traced, err));
     TRY(card_border_fetch(&gp->border, b, err));
     TRY(gpu_plan_collect(gp, err));
+    if (gp->stream.uploader) /* all is over: whether something could not be put into tiles */
+        TRY(gpu_uploader_wait(gp->stream.uploader, err));
     return card_border_finish(&gp->border, b, err);
 }
 

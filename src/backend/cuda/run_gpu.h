@@ -25,6 +25,7 @@ typedef struct gpu_plan_options {
     uint8_t *const *slots;   /* [device] of recurrent state on the card; NULL: there is none */
     uint8_t *border, *room;  /* of a part of a plan: see program_memory */
     bool is_shared;
+    gpu_uploader *streamer; /* where steps have weights that are brought (weight_stream.h) */
 } gpu_plan_options;
 
 /* Memory on the card that a plan will take: values, vectors, scratch, batches. */

@@ -100,7 +100,7 @@ static void close(device *dev)
     mixed_device *d = (mixed_device *)dev;
     for (int32_t i = 0; i < d->n_parts; i++)
         device_close(d->parts[i]);
-    mem_free_all(d->layers, d);
+    mem_free_all(d->layers, d->host, d);
 }
 
 lace_status device_mix(const mixed_options *o, device **out, lace_error *err)
@@ -121,6 +121,10 @@ lace_status device_mix(const mixed_options *o, device **out, lace_error *err)
     d->layers = layers;
     d->n_layers = o->n_layers;
     d->output = o->output;
+    d->stream_tokens = o->stream_tokens;
+    for (int32_t i = o->n_devices - 1; i > 0 && o->stream_tokens != 0; i--)
+        if (o->devices[i]->backend->place_streamed)
+            d->streamer = i;
     *out = &d->base;
     return LACE_OK;
 }
@@ -173,6 +177,8 @@ static lace_status place(device *dev, const weight_rows *rows, weight *out, lace
     uint64_t before = to->weight_bytes;
     TRY(device_place(to, rows, out, err));
     out->device = rows->device;
+    if (d->streamer > 0 && rows->device == 0 && !rows->is_table)
+        TRY(stream_note(d, out, rows, err));
     dev->weight_bytes += to->weight_bytes - before;
     return LACE_OK;
 }

@@ -451,6 +451,11 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
     return backend_ref.place(d, rows, out, err);
 }
 
+static lace_status place_streamed(device *d, const weight_rows *rows, weight *out, lace_error *err)
+{
+    return backend_ref.place_streamed(d, rows, out, err);
+}
+
 static const backend backend_late = {
     .name = "ref",
     .count = count,
@@ -459,6 +464,7 @@ static const backend backend_late = {
     .describe = describe,
     .open_queue = open_queue,
     .place = place,
+    .place_streamed = place_streamed,
     .compile = compile,
     .prepare = prepare,
     .free = free_program,

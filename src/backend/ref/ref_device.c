@@ -80,6 +80,16 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
     return LACE_OK;
 }
 
+/* Rows are used where they are. */
+static lace_status place_streamed(device *d, const weight_rows *rows, weight *out, lace_error *err)
+{
+    uint64_t before = d->weight_bytes;
+    TRY(place(d, rows, out, err));
+    d->weight_bytes = before;
+    out->streamed = rows;
+    return LACE_OK;
+}
+
 static void free_program(program *p)
 {
     ref_program *rp = (ref_program *)p;
@@ -221,6 +231,7 @@ const backend backend_ref = {
     .close = close,
     .describe = describe,
     .place = place,
+    .place_streamed = place_streamed,
     .compile = compile,
     .prepare = prepare,
     .free = free_program,
