@@ -26,7 +26,12 @@ static lace_status measure(model *m, const device_options *o, uint64_t card_byte
     if (status == LACE_OK)
         status = measure_link(s->card, o, &s->facts.link_bytes_s, &s->facts.switch_s, err);
     if (status == LACE_OK)
+        status = measure_step("cpu", o, workers, &s->facts.step_s[ON_HOST], err);
+    if (status == LACE_OK)
+        status = measure_step(s->card, o, workers, &s->facts.step_s[ON_CARD], err);
+    if (status == LACE_OK)
         status = device_open(s->card, o, &card, err);
+    s->facts.streams = card && card->backend->place_streamed && !card->is_host;
     if (status == LACE_OK)
         status = device_describe(card, &info, err);
     if (status == LACE_OK)

@@ -21,6 +21,7 @@ enum { USUAL_TOKENS = 4096, USUAL_BATCH = 512, USUAL_OUTPUTS = 32, TRIES = 8 };
 /* Where nobody has measured: a card reads and multiplies about as much faster as cards do. */
 static const type_speed usual_host = {.bytes_s = 40e9, .products_s = 0.4e12};
 static const type_speed usual_card = {.bytes_s = 400e9, .products_s = 20e12};
+static const double usual_host_step_s = 4e-6, usual_card_step_s = 3e-6;
 static const double usual_switch_s = 25e-6, usual_link_bytes_s = 12e9;
 
 lace_status placing_begin(placing *p, const char *said, const device_options *o, lace_error *err)
@@ -129,6 +130,9 @@ static lace_status choose_form(placing *p, model *m, uint64_t room, const device
         f->card_free = room;
         f->switch_s = usual_switch_s;
         f->link_bytes_s = usual_link_bytes_s;
+        f->step_s[ON_HOST] = usual_host_step_s;
+        f->step_s[ON_CARD] = usual_card_step_s;
+        f->streams = card->backend->place_streamed != NULL;
         f->n_prompt = 512;
         f->n_write = 128;
         place_forms_find(f, PLACE_LATENCY, out);

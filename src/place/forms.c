@@ -1,13 +1,28 @@
 /* Forms of a model on a host and a card. */
 #include "place/forms.h"
 
+/* Steps of a layer one behind the other: norm, q k v, rotation, attention, output, norm, gate and up,
+ * down; of a mixture router and choice, and what experts do. */
+enum { STEPS_DENSE = 8, STEPS_REST = 8, STEPS_EXPERTS = 2, STEPS_OUTPUT = 3 };
+
 /* ---- What a form costs ----------------------------------------------------------------------- */
 
-static void add_item(place_form *form, const place_item *item, int at)
+/* A prompt's token where its weights are brought to the card once for all of its tokens. */
+static double streamed_s(const place_facts *f, const place_item *item)
+{
+    if (!f->streams || f->link_bytes_s <= 0 || f->n_prompt <= 0)
+        return item->prompt_s[ON_HOST];
+    double bring = (double)item->bytes[ON_HOST] / f->link_bytes_s / f->n_prompt;
+    double both = bring > item->prompt_s[ON_CARD] ? bring : item->prompt_s[ON_CARD];
+    return both < item->prompt_s[ON_HOST] ? both : item->prompt_s[ON_HOST];
+}
+
+static void add_item(const place_facts *f, place_form *form, const place_item *item, int at,
+                     int n_steps)
 {
     *(at == ON_CARD ? &form->card_bytes : &form->host_bytes) += item->bytes[at];
-    form->token_s += item->token_s[at];
-    form->prompt_s += item->prompt_s[at];
+    form->token_s += item->token_s[at] + n_steps * f->step_s[at];
+    form->prompt_s += at == ON_HOST && form->uses_card ? streamed_s(f, item) : item->prompt_s[at];
 }
 
 /* Where the parts of a layer are. */
@@ -34,6 +49,7 @@ static void add_switch(const place_facts *f, place_form *form, int from, int to)
 static void add_up(const place_facts *f, place_goal goal, place_form *form)
 {
     int at = ON_HOST; /* embeddings are there */
+    form->uses_card = form->layers_on_card > 0 || form->has_output_on_card;
     form->host_bytes = f->host_bytes;
     form->card_bytes = 0;
     form->token_s = form->prompt_s = 0;
@@ -41,17 +57,17 @@ static void add_up(const place_facts *f, place_goal goal, place_form *form)
         const place_layer *l = &f->layers[i];
         int rest = rest_at(f, form, i), experts = experts_at(f, form, i);
         *(rest == ON_CARD ? &form->card_bytes : &form->host_bytes) += l->state_bytes;
-        add_item(form, &l->rest, rest);
+        add_item(f, form, &l->rest, rest, l->experts.bytes[ON_HOST] ? STEPS_REST : STEPS_DENSE);
         add_switch(f, form, at, rest);
         at = rest;
         if (l->experts.bytes[ON_HOST] == 0)
             continue;
-        add_item(form, &l->experts, experts);
+        add_item(f, form, &l->experts, experts, STEPS_EXPERTS);
         add_switch(f, form, at, experts);
         at = experts;
     }
     int output = form->has_output_on_card ? ON_CARD : ON_HOST;
-    add_item(form, &f->output, output);
+    add_item(f, form, &f->output, output, STEPS_OUTPUT);
     add_switch(f, form, at, output);
     add_switch(f, form, output, ON_HOST); /* the logits */
     form->fits =

@@ -32,9 +32,11 @@ typedef struct place_facts {
     uint64_t host_bytes;       /* always there: embeddings, vectors */
     uint64_t card_free;        /* for weights and states: what is free without what is kept back */
     uint64_t host_free;        /* 0: it is not asked */
+    double step_s[N_PLACES];   /* of a step beside its weights: launches, workers that meet */
     double switch_s;           /* from one device to the other */
     double link_bytes_s;       /* between them; 0: it is not asked */
     uint64_t border_bytes;     /* that go along, for each token */
+    bool streams;              /* weights of the host are brought to the card for prompts */
     int32_t n_prompt, n_write; /* the task: tokens in and out */
 } place_facts;
 
@@ -48,6 +50,7 @@ typedef struct place_form {
     int32_t layers_on_card; /* the last ones */
     int32_t host_experts;   /* of how many layers, the first ones, experts are on the host */
     bool has_output_on_card;
+    bool uses_card;
     bool fits;
     uint64_t card_bytes, host_bytes; /* weights and states */
     double token_s, prompt_s;        /* for each token */

@@ -12,6 +12,10 @@ lace_status measure_types(const model *m, const char *device_name, const device_
                           pool *workers, type_speed out[DTYPE_COUNT], lace_error *err);
 
 /* Bytes a second to the device's memory and back, and the time that the smallest way takes. */
+/* What a step takes that computes nothing. */
+lace_status measure_step(const char *device_name, const device_options *o, pool *workers,
+                         double *out, lace_error *err);
+
 lace_status measure_link(const char *device_name, const device_options *o, double *bytes_s,
                          double *switch_s, lace_error *err);
 
