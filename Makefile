@@ -377,7 +377,7 @@ run-test-vulkan:
 	    CHECK="--op products" LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
 	@LACE_VULKAN_DEBUG=validate,reverse LACE_DEVICE=vulkan \
 	    scripts/run-tests.pl $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders $(B)/tests/unit/test_overlap
-	@for f in $(filter-out %_dot4.spv %_matrix.spv,$(VULKAN_SPV)); do \
+	@for f in $(filter-out %_dot4.spv %_matrix.spv %_emulated.spv,$(VULKAN_SPV)); do \
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
 
 # ---- Another machine -----------------------------------------------------------------------------

@@ -22,8 +22,18 @@ static const double max_nmse = 1e-9;
  */
 static const double max_nmse_words = 1e-6;
 static bool has_words;
+
+/*
+ * Cooperative matrices take weights as halves, which are off by 2^-12 at most, 1.4e-4 on average: squared,
+ * 2e-8, and with room.
+ */
+static const double max_nmse_halves = 1e-7;
+bool check_has_matrices;
+
 static double allowed(dtype type)
 {
+    if (check_has_matrices && type == DTYPE_F16)
+        return max_nmse_halves;
     return has_words && type != DTYPE_F32 ? max_nmse_words : max_nmse;
 }
 

@@ -397,8 +397,9 @@ bool check_vulkan(const kernel_table *ref, const check_wish *wish)
     image = malloc(IMAGE_BYTES);
     printf("# on %s, %s, subgroups of %u\n", info.name, info.driver, info.subgroup_lanes);
     check_may_flush = !info.is_cpu; /* processors keep them, so that mistakes are seen there */
+    check_has_matrices = info.has_matrices;
     check_families(ref);
-    check_may_flush = false;
+    check_may_flush = check_has_matrices = false;
     if (wish->is_all && check_begin("all operations", NULL, run_step)) {
         for (int i = 0; i < OP_COUNT; i++) {
             check_shape("%s", op_name((op)i));

@@ -157,4 +157,7 @@ void check_bench(const char *what, void (*run)(void *arg, int worker, int n_work
  */
 extern bool check_may_flush;
 
+/* Attention may take weights as halves: cooperative matrices do. */
+extern bool check_has_matrices;
+
 #endif

@@ -8,20 +8,9 @@
  *
  * With experts, tokens are choices in the order of their experts (sort_experts.comp), and a workgroup
  * has those of one expert: its weights are read once for all of them.
- *
- * Compilers of stable distributions know only NVIDIA's extension for matrices; scripts/khr_matrix.pl
- * makes KHR's of it. For that, matrices have their sizes from constants 10, 11 (A), 12, 13 (B), and
- * 14, 15 (C).
  */
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#ifdef MATRICES
-#extension GL_NV_cooperative_matrix : require
-#extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
-#pragma use_vulkan_memory_model
-#endif
 #define HAS_OWN_SIZE
 #include "common.glsl"
 #include "tiles.glsl"
@@ -96,16 +85,7 @@ void put(product_args p, uint row, uint i, float sum)
 }
 
 #ifdef MATRICES
-#define FRAG 16
-layout(constant_id = 10) const uint A_M = FRAG;
-layout(constant_id = 11) const uint A_K = FRAG;
-layout(constant_id = 12) const uint B_K = FRAG;
-layout(constant_id = 13) const uint B_N = FRAG;
-layout(constant_id = 14) const uint C_M = FRAG;
-layout(constant_id = 15) const uint C_N = FRAG;
-#define MAT_A fcoopmatNV<16, gl_ScopeSubgroup, A_M, A_K>
-#define MAT_B fcoopmatNV<16, gl_ScopeSubgroup, B_K, B_N>
-#define MAT_C fcoopmatNV<32, gl_ScopeSubgroup, C_M, C_N>
+#include "matrices.glsl"
 
 /*
  * ACROSS x ALONG subgroups, each with a part of WM x WN of the results. A row in shared memory has 8
@@ -122,7 +102,7 @@ const uint W_LOADS = (2 * BM + SIZE - 1) / SIZE; /* of 16 columns of a row */
 const uint X_LOADS = (4 * BN + SIZE - 1) / SIZE; /* of 8 */
 
 shared uvec4 w_tile[2][BM * STRIDE], x_tile[2][BN * STRIDE];
-shared float patches[MOST_PATCHES][FRAG * FRAG]; /* four subgroups at a time have one each */
+shared float patches[MOST_PATCHES * FRAG * FRAG]; /* four subgroups at a time have one each */
 shared uint result_rows[BN];
 shared float scales[BN]; /* what a token's sums are multiplied with */
 
@@ -230,13 +210,13 @@ void store(uint to_which, uint k0)
 /* A matrix of sums, by way of shared memory that its subgroup has for itself. */
 void put_patch(product_args p, MAT_C c, uint row0, uint row, uint token)
 {
-    subgroupBarrier();
-    coopMatStoreNV(c, patches[gl_SubgroupID % MOST_PATCHES], 0, FRAG, true);
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
+    uint patch_at = SUBGROUP % MOST_PATCHES * FRAG * FRAG;
+    SUBGROUP_BARRIER();
+    MATRIX_STORE(c, patches, patch_at, FRAG, true);
+    SUBGROUP_BARRIER();
     float there[FRAG * FRAG / LANES];
     [[unroll]] for (uint k = 0; k < FRAG * FRAG / LANES; k++) {
-        uint e = gl_SubgroupInvocationID + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
+        uint e = LANE + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
         there[k] = 0.0;
         if (r < p.n_rows && i < n_mine) {
             if (p.adds != 0)
@@ -246,10 +226,10 @@ void put_patch(product_args p, MAT_C c, uint row0, uint row, uint token)
         }
     }
     [[unroll]] for (uint k = 0; k < FRAG * FRAG / LANES; k++) {
-        uint e = gl_SubgroupInvocationID + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
+        uint e = LANE + LANES * k, r = row0 + row + e % FRAG, i = token + e / FRAG;
         if (r < p.n_rows && i < n_mine)
             p.result.v[result_rows[i] * p.out_stride + r] =
-                there[k] + scales[i] * patches[gl_SubgroupID % MOST_PATCHES][e];
+                there[k] + scales[i] * patches[patch_at + e];
     }
 }
 
@@ -259,9 +239,9 @@ void main()
     if (!find_tokens(p, BN))
         return;
     uint row0 = GROUP.x * BM, n_cols = p.n_cols;
-    uint wm = gl_SubgroupID % ACROSS * WM, wn = gl_SubgroupID / ACROSS * WN;
+    uint wm = SUBGROUP % ACROSS * WM, wn = SUBGROUP / ACROSS * WN;
     MAT_C c[NM * 4];
-    [[unroll]] for (uint i = 0; i < NM * NN; i++) c[i] = MAT_C(0.0);
+    [[unroll]] for (uint i = 0; i < NM * NN; i++) MATRIX_CLEAR(c[i]);
     prepare(p, row0);
     fetch(p, 0);
     store(0, 0);
@@ -276,12 +256,12 @@ void main()
         [[unroll]] for (uint kk = 0; kk < BK / FRAG; kk++) {
             MAT_A a[NM];
             [[unroll]] for (uint i = 0; i < NM; i++)
-                coopMatLoadNV(a[i], w_tile[now], (wm + FRAG * i) * STRIDE + 2 * kk, STRIDE, false);
+                MATRIX_LOAD_A(a[i], w_tile[now], (wm + FRAG * i) * STRIDE + 2 * kk, STRIDE);
             [[unroll]] for (uint j = 0; j < NN; j++) {
                 MAT_B b;
-                coopMatLoadNV(b, x_tile[now], (wn + FRAG * j) * STRIDE + 2 * kk, STRIDE, true);
+                MATRIX_LOAD_B(b, x_tile[now], (wn + FRAG * j) * STRIDE + 2 * kk, STRIDE, true);
                 [[unroll]] for (uint i = 0; i < NM; i++)
-                    c[NM * j + i] = coopMatMulAddNV(a[i], b, c[NM * j + i]);
+                    MATRIX_ADD_PRODUCT(c[NM * j + i], a[i], b);
             }
         }
         now ^= 1;
@@ -299,12 +279,12 @@ void main()
         PUT_COLUMN(2)                                                                              \
         PUT_COLUMN(3)                                                                              \
     }
-    if (gl_SubgroupID < MOST_PATCHES) {
+    if (SUBGROUP < MOST_PATCHES) {
         PUT_ALL
     }
     if (ACROSS * ALONG > MOST_PATCHES) {
         barrier();
-        if (gl_SubgroupID >= MOST_PATCHES) {
+        if (SUBGROUP >= MOST_PATCHES) {
             PUT_ALL
         }
     }

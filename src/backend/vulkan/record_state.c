@@ -154,6 +154,36 @@ static record_launch launch_attend_many(const step *s, int64_t n)
                            {divide_up(n, rows / heads), kv->n_heads, 1}};
 }
 
+/* attend_matrices.glsl: rows of q and positions of a workgroup, subgroups, and the widest head. */
+enum { MATRIX_ROWS = 64, MATRIX_COLS = 32, MATRIX_SUBGROUPS = 4, MATRIX_MOST_DIM = 128 };
+
+static bool goes_by_matrices(const recorder *r, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    const vulkan_info *info = vulkan_features(r->v);
+    uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
+    int64_t rows = 2 * (kv->head_dim + 8),
+            tiles = MATRIX_COLS * (rows + 2 * ((int64_t)kv->v_dim + 8));
+    int64_t bytes = max_i64(tiles, MATRIX_ROWS * rows) + MATRIX_ROWS * 4 * (MATRIX_COLS + 4) +
+                    MATRIX_ROWS * 2 * (MATRIX_COLS + 8) + MATRIX_ROWS * 20;
+    return info->has_matrices && record_is_many(r->batch->n_tokens) && kv->type == DTYPE_F16 &&
+           !kv->v_in_k && all % 16 == 0 && (kv->head_dim | kv->v_dim) % 16 == 0 &&
+           many_dim(kv) <= MATRIX_MOST_DIM && s->a.attend.n_heads / kv->n_heads <= MATRIX_ROWS &&
+           bytes <= info->shared_bytes;
+}
+
+static record_launch launch_attend_matrix(const recorder *r, const step *s, int64_t n)
+{
+    const kv_layer *kv = &s->kv;
+    const vulkan_info *info = vulkan_features(r->v);
+    int64_t heads = s->a.attend.n_heads / kv->n_heads;
+    return (record_launch){info->emulates_matrices ? SHADER_attend_emulated : SHADER_attend_matrix,
+                           {0, MATRIX_SUBGROUPS * info->matrix_lanes, (uint32_t)heads,
+                            (uint32_t)kv->head_dim / 16, (uint32_t)kv->v_dim / 16,
+                            (uint32_t)kv->page_tokens},
+                           {divide_up(n, MATRIX_ROWS / heads), kv->n_heads, 1}};
+}
+
 static struct attend_args attend_of(const recorder *r, const step *s)
 {
     return (struct attend_args){.cache = cache_of(r, &s->kv),
@@ -180,7 +210,9 @@ lace_status record_attend(recorder *r, const step *s, lace_error *err)
     if (goes_in_parts(r, s))
         return record_attend_parts(r, s, &p, err);
     record_launch l = {SHADER_attend, {weights_number(s->kv.type)}, {n, p.n_heads, 1}};
-    if (goes_in_tiles(r, s))
+    if (goes_by_matrices(r, s))
+        l = launch_attend_matrix(r, s, n);
+    else if (goes_in_tiles(r, s))
         l = launch_attend_many(s, n);
     record_reads(r, &s->in[0], n);
     record_reads_at(r, cache_mark(&s->kv), 1);

@@ -328,6 +328,8 @@ static matrix_shape shape_of(const recorder *r, const product *d)
 {
     enum { ENOUGH = 200, SMALLEST = 2 };
     uint32_t wanted = vulkan_tile(r->v);
+    if (vulkan_features(r->v)->emulates_matrices)
+        return matrix_shapes[SMALLEST];
     if (wanted > 0)
         return matrix_shapes[(wanted - 1) % MATRIX_SHAPES];
     int i = 0;
@@ -385,13 +387,13 @@ static int64_t token_tiles(const product *d, int64_t tile)
 /* The launch of a product of many rows: of tiles of rows and tokens. */
 static record_launch launch_of_many(const recorder *r, const product *d, row_form form)
 {
+    const vulkan_info *info = vulkan_features(r->v);
     uint32_t number = weights_number(d->w->type);
     if (form == FORM_HALVES) {
         matrix_shape m = shape_of(r, d);
         return (record_launch){
-            SHADER_many_matrix,
-            {number, m.across * m.along * vulkan_features(r->v)->subgroup_lanes, m.across, m.along,
-             m.each},
+            info->emulates_matrices ? SHADER_many_emulated : SHADER_many_matrix,
+            {number, m.across * m.along * info->matrix_lanes, m.across, m.along, m.each},
             {divide_up(d->w->n_rows, shape_rows(m)), token_tiles(d, shape_tokens(m)), 1}};
     }
     return (record_launch){SHADER_many,

@@ -238,6 +238,7 @@ static void look_for_loader(void)
     loader.dots = debug_has("dot4");
     loader.no_dots = debug_has("no-dot4");
     loader.no_matrices = debug_has("no-matrices");
+    loader.emulates = debug_has("matrices");
     loader.tile = (uint32_t)debug_number("tile=");
     loader.suspects = debug_has("suspect");
     PFN_vkGetInstanceProcAddr get =
@@ -365,6 +366,7 @@ static bool has_fast_dot4(const vulkan *v)
 }
 
 /* VK_KHR_cooperative_matrix, which headers of before 2023 do not have. */
+enum { EMULATED_LANES = 32 }; /* as matrices.glsl has it */
 static const char matrix_name[] = "VK_KHR_cooperative_matrix";
 enum { MATRIX_FEATURES = 1000506000, MATRIX_SHAPE = 1000506001, MATRIX_MOST_SHAPES = 64 };
 
@@ -518,6 +520,9 @@ lace_status vulkan_open(int index, vulkan **out, lace_error *err)
     lace_status status;
     TRY_GOTO(status, done, choose_family(v, err));
     TRY_GOTO(status, done, create_device(v, err));
+    v->info.emulates_matrices = l->emulates && !v->info.has_matrices;
+    v->info.has_matrices |= v->info.emulates_matrices;
+    v->info.matrix_lanes = v->info.emulates_matrices ? EMULATED_LANES : v->info.subgroup_lanes;
     TRY_GOTO(status, done, vulkan_pipelines_open(v, err));
     TRY_GOTO(status, done, vulkan_check_messages(err));
 done:

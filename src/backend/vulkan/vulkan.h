@@ -16,7 +16,7 @@
  * fortieth, and not again once it is opened anew; "reverse" runs launches that may run at the same time
  * in the reverse order, and "forget" is a recorder that forgets some of what launches read: then texts
  * are wrong, which shows that "reverse" finds such mistakes; "memory=N" is a device with N MiB; "no-dot4" and
- * "no-matrices" do without these; "tile=N" takes shape N of matrices for all products of many rows.
+ * "no-matrices" do without these; "matrices" emulates them where there are none; "tile=N" takes shape N of matrices for all products of many rows.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
 #define LACE_BACKEND_VULKAN_VULKAN_H
@@ -36,6 +36,8 @@ typedef struct vulkan_info {
     bool is_unified;                /* the host sees all of its memory */
     bool has_f16, has_dot4;         /* arithmetic; products of four int8 by an instruction */
     bool has_matrices;              /* cooperative ones of 16 x 16 halves, with sums in f32 */
+    bool emulates_matrices;         /* "matrices": shaders that play them, for checks */
+    uint32_t matrix_lanes;          /* of a subgroup that multiplies matrices */
     bool dot4_fails, matrices_fail; /* the device says that it has them, and the self-test not */
     uint64_t max_allocation;
     uint64_t total_bytes, free_bytes; /* of its own memory; when asked */

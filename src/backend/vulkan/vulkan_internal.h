@@ -70,7 +70,7 @@ typedef struct vulkan_loader {
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
     bool validates, stages, refuses, loses, loses_once, dots, suspects; /* LACE_VULKAN_DEBUG */
-    bool reverses, forgets, no_dots, no_matrices;
+    bool reverses, forgets, no_dots, no_matrices, emulates;
     uint32_t tile;
     uint64_t most_bytes; /* of device memory, of LACE_VULKAN_DEBUG; 0: all that there is */
     INSTANCE_LIST(DECLARE)
