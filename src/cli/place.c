@@ -32,10 +32,11 @@ static const arg_option options[] = {
     OUTPUT_FORCE_OPTION(place_args),
     {"what-if", 0, ARG_TEXT, offsetof(place_args, what_if), .value = "MACHINES",
      .help = "compute, without measuring, for machines that are not here: \"4x60GB/s,10GbE\" are "
-             "four that read 60 GB/s each, with 10 Gbit Ethernet between them"},
+             "four that read 60 GB/s each, with 10 Gbit Ethernet between them; "
+             "\"60GB/s,card:24GB,1000GB/s,pcie:25GB/s\" is one with a card"},
 };
 
-static lace_status print_forms(const place_survey *s, lace_error *err)
+static lace_status print_forms(const place_survey *s, const char *by, lace_error *err)
 {
     buf out;
     buf_init(&out, 1 << 16);
@@ -58,8 +59,7 @@ static lace_status print_forms(const place_survey *s, lace_error *err)
                        cli_format_bytes(f->host_bytes, host), 1 / f->prompt_s, 1 / f->token_s);
     }
     if (status == LACE_OK)
-        status = buf_printf(
-            &out, "\n* the fastest that fits; predicted from measured kernels and copies\n");
+        status = buf_printf(&out, "\n* the fastest that fits; predicted %s\n", by);
     if (status == LACE_OK)
         status = cli_write(out.data, out.size, err);
     buf_deinit(&out);
@@ -81,12 +81,19 @@ static lace_status write_placement(const place_args *a, const char *model, const
     return status;
 }
 
-static lace_status print_what_if(const lace_model *model, const char *said, lace_error *err)
+static lace_status print_what_if(lace_model *model, const place_args *a, place_survey *s,
+                                 lace_error *err)
 {
+    const char *said = a->what_if;
     what_if_machines m;
     what_if_model of;
     char line[400], limit[64] = "";
     TRY(what_if_parse(said, &m, err));
+    if (m.card_bytes > 0) {
+        TRY(place_survey_imagine(model, &m, (place_goal)a->goal, a->n_context, s, err));
+        return print_forms(s, "by the formulas of docs/scale.md, for a machine that is not here",
+                           err);
+    }
     place_describe_model(model, &of);
     if (m.n > 1)
         snprintf(limit, sizeof limit, "; prompts: the link allows %.0f t/s",
@@ -112,12 +119,12 @@ static lace_status place_verb(const verb *v, int argc, char **argv, lace_error *
         return error_nomem(err, "a survey");
     lace_status status = cli_open_model(words.at[0], &o, &model, err);
     if (status == LACE_OK && a.what_if) {
-        status = print_what_if(model, a.what_if, err);
+        status = print_what_if(model, &a, s, err);
     } else if (status == LACE_OK) {
         status = place_survey_make(model, a.device, a.card_bytes, (place_goal)a.goal, a.n_context,
                                    a.n_threads, s, err);
         if (status == LACE_OK)
-            status = print_forms(s, err);
+            status = print_forms(s, "from measured kernels and copies", err);
         if (status == LACE_OK && a.output)
             status = write_placement(&a, words.at[0], &s->where, err);
     }
@@ -137,4 +144,5 @@ VERB(place, "place", "[MODEL] [options]",
      .examples = "  lace place model.gguf\n"
                  "  lace place model.gguf -c 32768 -o place.json\n"
                  "  lace serve model.gguf --place place.json\n"
-                 "  lace place model.gguf --what-if 4x60GB/s,10GbE\n")
+                 "  lace place model.gguf --what-if 4x60GB/s,10GbE\n"
+                 "  lace place model.gguf --what-if 60GB/s,card:24GB,1000GB/s,pcie:25GB/s\n")

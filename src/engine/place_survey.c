@@ -69,6 +69,32 @@ lace_status place_survey_make(lace_model *lm, const char *card, uint64_t card_by
     return LACE_OK;
 }
 
+lace_status place_survey_imagine(lace_model *lm, const what_if_machines *m, place_goal goal,
+                                 int32_t n_tokens, place_survey *s, lace_error *err)
+{
+    /* Products for each byte that is read: a host's of int8, and a card's of f16. */
+    const double host_products = 10, card_products = 50;
+    type_speed host = {.bytes_s = m->read_bytes_s, .products_s = host_products * m->read_bytes_s};
+    type_speed card = {.bytes_s = m->card_bytes_s, .products_s = card_products * m->card_bytes_s};
+    device_options o = {.level = cpu_level_detect(), .mode = WEIGHTS_IN_PLACE};
+    model_speeds *speeds = mem_alloc(sizeof *speeds);
+    device *any = NULL;
+    memset(s, 0, sizeof *s);
+    memcpy(s->card, "card", 5);
+    lace_status status = speeds ? device_open("cpu", &o, &any, err) : error_nomem(err, "a survey");
+    if (status == LACE_OK) {
+        *speeds = model_speeds_alike(&host, &card);
+        status =
+            model_weigh(lm->m, any, speeds, n_tokens ? n_tokens : USUAL_TOKENS, &s->facts, err);
+    }
+    device_close(any);
+    mem_free(speeds);
+    TRY(status);
+    what_if_facts(m, &s->facts);
+    place_forms_find(&s->facts, goal, &s->forms);
+    return LACE_OK;
+}
+
 void place_describe_model(const lace_model *lm, what_if_model *out)
 {
     const model *m = lm->m;

@@ -25,6 +25,10 @@ lace_status place_survey_make(lace_model *model, const char *card, uint64_t card
                               place_goal goal, int32_t n_tokens, int32_t n_threads,
                               place_survey *out, lace_error *err);
 
+/* The same by the speeds of a machine with a card that is not here. */
+lace_status place_survey_imagine(lace_model *model, const what_if_machines *m, place_goal goal,
+                                 int32_t n_tokens, place_survey *out, lace_error *err);
+
 /* What the formulas of several machines need of it. */
 void place_describe_model(const lace_model *model, what_if_model *out);
 

@@ -8,7 +8,8 @@ static lace_status wrong(lace_error *err, const char *said)
 {
     return error_set(err, LACE_E_ARG,
                      "machines \"%.60s\", expected such as 4x60GB/s,10GbE: how many, what each "
-                     "reads, and the link between them (1GbE, 10GbE, 25GbE, 100GbE)",
+                     "reads, and the link between them (1GbE, 10GbE, 25GbE, 100GbE); or "
+                     "60GB/s,card:24GB,1000GB/s,pcie:25GB/s: one, with a card",
                      said);
 }
 
@@ -43,6 +44,20 @@ static double exchange_of(double gbit)
     return gbit < 5 ? 50e-6 : gbit < 20 ? 25e-6 : 20e-6;
 }
 
+/* ",card:24GB,1000GB/s,pcie:25GB/s" */
+static bool read_card(const char **at, what_if_machines *out)
+{
+    double room, read, link;
+    if (!skip(at, ",card:") || !read_number(at, &room) || !skip(at, "GB,") ||
+        !read_number(at, &read) || !skip(at, "GB/s,pcie:") || !read_number(at, &link) ||
+        !skip(at, "GB/s"))
+        return false;
+    out->card_bytes = 1e9 * room;
+    out->card_bytes_s = 1e9 * read;
+    out->pcie_bytes_s = 1e9 * link;
+    return true;
+}
+
 lace_status what_if_parse(const char *said, what_if_machines *out, lace_error *err)
 {
     const char *at = said;
@@ -59,6 +74,8 @@ lace_status what_if_parse(const char *said, what_if_machines *out, lace_error *e
         return wrong(err, said);
     out->n = (int32_t)n;
     out->read_bytes_s = 1e9 * read;
+    if (n == 1 && *at && !read_card(&at, out))
+        return wrong(err, said);
     if (n > 1) {
         if (!skip(&at, ",") || !read_number(&at, &gbit) || !skip(&at, "GbE"))
             return wrong(err, said);
@@ -66,6 +83,19 @@ lace_status what_if_parse(const char *said, what_if_machines *out, lace_error *e
         out->exchange_s = exchange_of(gbit);
     }
     return *at ? wrong(err, said) : LACE_OK;
+}
+
+void what_if_facts(const what_if_machines *m, place_facts *out)
+{
+    const double kept_back = 0.4e9; /* for loading, and for streamed weights */
+    out->card_free = m->card_bytes > kept_back ? (uint64_t)(m->card_bytes - kept_back) : 0;
+    out->link_bytes_s = m->pcie_bytes_s;
+    out->switch_s = 10e-6; /* assumed, as the steps are */
+    out->step_s[ON_HOST] = 4e-6;
+    out->step_s[ON_CARD] = 3e-6;
+    out->streams = true;
+    out->n_prompt = 512;
+    out->n_write = 128;
 }
 
 /* Bytes that a token sends through each machine's link. */

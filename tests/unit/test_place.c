@@ -208,6 +208,44 @@ static void a_small_device_is_kept_to(void)
     lace_model_close(m);
 }
 
+/* gpt-oss-120b in MXFP4 on a card of 24 GB, with what two channels of DDR5-5600 or DDR4-3200 read. */
+static double mixture_speed(const char *said)
+{
+    what_if_machines m;
+    place_forms forms;
+    place_facts *f = calloc(1, sizeof *f);
+    CHECK(what_if_parse(said, &m, NULL) == LACE_OK && m.card_bytes > 0);
+    const double speed[] = {m.read_bytes_s, m.card_bytes_s};
+    const uint64_t expert = 3 * 2880 * 2880 / 32 * 17, rest = 28 * 1000000, output = 615 * 1000000;
+    what_if_facts(&m, f);
+    f->n_layers = 36;
+    f->border_bytes = 2 * 4 * 2880;
+    for (int at = 0; at < N_PLACES; at++) {
+        for (int i = 0; i < f->n_layers; i++) {
+            f->layers[i].rest.bytes[at] = rest;
+            f->layers[i].rest.token_s[at] = (double)rest / speed[at];
+            f->layers[i].experts.bytes[at] = 128 * expert;
+            f->layers[i].experts.token_s[at] = 4 * (double)expert / speed[at];
+        }
+        f->output.bytes[at] = output;
+        f->output.token_s[at] = (double)output / speed[at];
+    }
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    const place_form *form = &forms.forms[forms.chosen];
+    CHECK(form->layers_on_card == 36 && form->host_experts > 18 && form->host_experts < 30);
+    double found = 1 / form->token_s;
+    tap_note("%s: %.1f tokens/s with experts of %d layers in RAM", said, found, form->host_experts);
+    free(f);
+    return found;
+}
+
+static void a_card_that_is_not_here_is_computed(void)
+{
+    double ddr5 = mixture_speed("70GB/s,card:24GB,936GB/s,pcie:25GB/s"),
+           ddr4 = mixture_speed("40GB/s,card:24GB,936GB/s,pcie:25GB/s");
+    CHECK(ddr5 > 36 && ddr5 < 50 && ddr4 > 23 && ddr4 < 33);
+}
+
 /* The table of docs/scale.md: Llama-3-8B Q4_K_M on machines that read 60 GB/s. */
 static void machines_that_are_not_here_are_computed(void)
 {
@@ -228,7 +266,12 @@ static void machines_that_are_not_here_are_computed(void)
                                         "4x60GB/s",
                                         "4x60GB/s,10",
                                         "1.5x60GB/s,1GbE",
-                                        "4x60GB/s,10GbE,"};
+                                        "4x60GB/s,10GbE,",
+                                        "60GB/s,",
+                                        "60GB/s,card:24GB",
+                                        "60GB/s,card:0GB,1000GB/s,pcie:25GB/s",
+                                        "60GB/s,card:24GB,1000GB/s,pcie:25GB/s,",
+                                        "2x60GB/s,card:24GB,1000GB/s,pcie:25GB/s"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (!CHECK(what_if_parse(wrong[i], &m, NULL) == LACE_E_ARG))
             tap_note("%s", wrong[i]);
@@ -237,6 +280,7 @@ static void machines_that_are_not_here_are_computed(void)
 int main(void)
 {
     CASE(machines_that_are_not_here_are_computed);
+    CASE(a_card_that_is_not_here_is_computed);
     CASE(rules_are_read);
     CASE(wrong_rules_are_named);
     CASE(layers_go_where_rules_say);
