@@ -7,7 +7,10 @@
 
 enum { MEGABYTE = 1 << 20 };
 
-/* More seconds than anything here takes; a megabyte takes 0.5, in quadratic time hours. */
+/*
+ * More seconds of processor time than anything here takes; a megabyte takes 0.5, in quadratic time
+ * hours. By the clock, a busy machine would fail.
+ */
 #define SLOW_SECONDS 10.0
 
 tokenizer *check_create(const vocab *v);

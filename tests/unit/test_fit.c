@@ -97,10 +97,12 @@ static void a_loss_is_kept_with_fewer_bytes_than_a_smaller_one(void)
     unlink(command_path("out.gguf"));
 }
 
+/* So low that it is met on the busiest machine: one token in a quarter of an hour. */
 static void a_low_speed_leaves_the_largest_types(void)
 {
-    command_run(FIT TEXT "--speed 1 --plain");
-    CHECK(is_done() && strstr(ran.out, "types: s8 100 %"));
+    command_run(FIT TEXT "--speed 0.001 --plain");
+    if (!CHECK(is_done() && strstr(ran.out, "types: s8 100 %")))
+        tap_note("%s", ran.out);
     CHECK(number_behind(" (was ") > 0 && strstr(ran.out, "tokens a second"));
     unlink(command_path("out.gguf"));
 }

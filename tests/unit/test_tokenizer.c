@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "tap.h"
 #include "tiny_vocab.h"
@@ -428,9 +428,9 @@ static void normal_forms_are_applied(void)
         /* Marks in the wrong order, which sorting would take quadratic time for. */
         size_t n;
         char *marks = repeat_text("\xCC\x81\xCC\xA7", 0, MEGABYTE, &n);
-        uint64_t begin = clock_ns();
+        clock_t begin = clock();
         list = check_encode(t, marks, n, 0);
-        CHECK((double)(clock_ns() - begin) / 1e9 < SLOW_SECONDS);
+        CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < SLOW_SECONDS);
         token_list_deinit(&list);
         free(marks);
         tokenizer_free(t);

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "chat/chat.h"
 #include "vocab/vocab_gguf.h"
@@ -106,10 +106,10 @@ static void megabytes_are_fast(void *arg)
 
 static void qwen2_loads_fast(void)
 {
-    uint64_t begin = clock_ns();
+    clock_t begin = clock();
     tokenizer *t = open_vocab("qwen2");
-    double seconds = (double)(clock_ns() - begin) / 1e9;
-    CHECK(seconds < 3); /* 0.1 s; with sanitizers on a busy machine far more */
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    CHECK(seconds < 3); /* 0.1 s; of processor time, far more with sanitizers */
     tokenizer_free(t);
 }
 
