@@ -17,5 +17,5 @@ if [ "$n" -eq 0 ]; then
     echo "format: no C files below $PWD" >&2
     exit 1
 fi
-xargs -d '\n' clang-format --dry-run -Werror <"$list"
+xargs -d '\n' -n 40 -P "$(nproc)" clang-format --dry-run -Werror <"$list"
 echo "format: $n files clean"
