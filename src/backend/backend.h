@@ -67,6 +67,8 @@ struct device {
     const backend *backend;
     uint64_t weight_bytes; /* of all that was placed */
     bool is_host;          /* its memory is the host's: what lies there can be looked at */
+    bool collects;         /* its programs compute COLLECT (plan/cut.h), which others leave to a host
+                              beside them (mixed.h) */
 };
 
 /* Rows of a tensor that become a weight of the device. */

@@ -5,6 +5,9 @@
  * by that (plan/parts.h), which run one after the other; what goes from one to the next passes
  * through the host's memory. Large batches may have parts of their own (stream_tokens).
  *
+ * One of several ranks whose card cannot exchange columns by itself is made of the host and that card:
+ * COLLECT is a part on the host.
+ *
  * Such a program does not choose tokens and does not work ahead: the host does it from the logits.
  */
 #ifndef LACE_BACKEND_MIXED_H

@@ -70,12 +70,17 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
     int32_t host_experts = p->host_experts ? INT32_MAX : p->n_host_experts;
     if (p->layers)
         TRY(read_layers(p->layers, &layers, err));
-    bool is_said =
-        p->layers || host_experts || p->split || p->file || p->card_bytes || strchr(device, ',');
-    if (o->ranks && is_said)
+    bool by_rows = p->split_mode && strcmp(p->split_mode, "row") == 0;
+    if (p->split_mode && !by_rows && strcmp(p->split_mode, "layer") != 0)
+        return error_set(err, LACE_E_ARG, "--split-mode %.40s, expected layer or row",
+                         p->split_mode);
+    if ((o->ranks || by_rows) && (p->layers || host_experts || p->file || p->card_bytes))
         return error_set(err, LACE_E_ARG,
-                         "several ranks compute on the CPU: they exclude --gpu-layers, --cpu-moe, "
-                         "--n-cpu-moe, --gpu-memory, --tensor-split and --place");
+                         "%s divides every layer: it excludes --gpu-layers, --cpu-moe, "
+                         "--n-cpu-moe, --gpu-memory and --place",
+                         o->ranks ? "--ranks" : "--split-mode row");
+    if (o->ranks && p->split)
+        return error_set(err, LACE_E_ARG, "--ranks A,B says the shares: no --tensor-split");
     if (p->file && (p->layers || host_experts || p->split))
         return error_set(
             err, LACE_E_ARG,
@@ -91,6 +96,8 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
     if (host_experts > 0 && layers != 0 && n < sizeof p->text)
         n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";host-experts=%d",
                               host_experts > 10000 ? 10000 : host_experts);
+    if (by_rows && n < sizeof p->text)
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";rows");
     if (p->split && layers != 0 && n < sizeof p->text)
         n += (size_t)snprintf(p->text + n, sizeof p->text - n, ";split=%s", p->split);
     if (p->card_bytes && layers != 0 && !p->file && n < sizeof p->text)

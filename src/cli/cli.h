@@ -92,8 +92,8 @@ typedef struct cli_ranks {
      ARG_TEXT,                                                                                     \
      (at) + offsetof(cli_ranks, parts),                                                            \
      .value = "N|A,B,...",                                                                         \
-     .help = "divide every matrix among N groups of threads, or among them in these shares, with " \
-             "the same text; --threads are those of each"},                                        \
+     .help = "divide every matrix among N groups of threads, or of --device cuda among N GPUs, or " \
+             "in these shares, with the same text; --threads are those of each"},                                        \
         {"rank-net",                                                                               \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \
@@ -117,7 +117,7 @@ typedef struct cli_ranks {
 
 /* On which devices a model lies: the options of a verb whose arguments have `cli_place place`. */
 typedef struct cli_place {
-    const char *layers, *split, *file;
+    const char *layers, *split, *split_mode, *file;
     bool host_experts; /* of all layers */
     bool fast_prompts;
     int32_t n_host_experts;
@@ -151,7 +151,14 @@ typedef struct cli_place {
          ARG_TEXT,                                                                                 \
          (at) + offsetof(cli_place, split),                                                        \
          .value = "A,B,...",                                                                       \
-         .help = "with --device cuda:0,cuda:1: how the layers are divided among them"},            \
+         .help = "with --device cuda:0,cuda:1: how the layers, or rows, are divided among them"},  \
+        {"split-mode",                                                                             \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         (at) + offsetof(cli_place, split_mode),                                                   \
+         .value = "layer|row",                                                                     \
+         .help = "with several devices: each has some layers (default), or some rows of every "    \
+                 "matrix, so that all work on every token"},                                       \
         CLI_FAST_PROMPTS_OPTION((at) + offsetof(cli_place, fast_prompts)),                         \
     {                                                                                              \
         "place", 0, ARG_TEXT, (at) + offsetof(cli_place, file),                                    \

@@ -51,6 +51,7 @@ static const foreign_name names[] = {
     {"-cmoe",                                 FOREIGN_OPTION, "cpu-moe",      "run,chat,serve,bench,logits"},
     {"-ncmoe",                                FOREIGN_OPTION, "n-cpu-moe",    "run,chat,serve,bench,logits"},
     {"-ts",                                   FOREIGN_OPTION, "tensor-split", "run,chat,serve,bench,logits"},
+    {"-sm",                                   FOREIGN_OPTION, "split-mode",   "run,chat,serve,bench,logits"},
 
     /* What it does in another way, or not at all. */
     {"-cnv --conversation -i --interactive",  FOREIGN_NONE, "use lace chat MODEL", "run"},
@@ -68,7 +69,7 @@ static const foreign_name names[] = {
     {"-mu --model-url",                       FOREIGN_NONE, "lace pull ORG/REPO:QUANT downloads from Hugging Face", NULL},
     {"-tb --threads-batch",                   FOREIGN_NONE, "use --threads, for prompts and text alike", NULL},
     {"--mlock",                               FOREIGN_NONE, "without --mmap weights are a copy in memory", NULL},
-    {"-sm --split-mode -mg --main-gpu -ot --override-tensor",
+    {"-mg --main-gpu -ot --override-tensor",
      FOREIGN_NONE, "layers are divided by --device cuda:0,cuda:1, --tensor-split, --gpu-layers and --n-cpu-moe", "run,chat,serve,bench,logits"},
     {"-sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe",
      FOREIGN_NONE, "here a model runs on one device, whole; use --device", NULL},

@@ -9,6 +9,7 @@
 #include "grammar/grammar_vocab.h"
 #include "formats/store.h"
 #include "model/sparsity.h"
+#include "place/rules.h"
 #include "rank/rank_mpi.h"
 #include "vocab/vocab_gguf.h"
 #include "vocab/vocab_hf.h"
@@ -130,8 +131,9 @@ static weight_mode mode_of(const lace_model_options *o)
                             : WEIGHTS_PACKED;
 }
 
-/* Several ranks compute on the CPU, and all of a model that they can divide. */
-static lace_status check_ranks(const lace_model_options *o, lace_error *err)
+/* Several ranks compute all of a model that they can divide. */
+static lace_status check_ranks(const lace_model_options *o, const place_rules *rules,
+                               lace_error *err)
 {
     if (o->activation_sparsity)
         return error_set(err, LACE_E_UNSUPPORTED,
@@ -139,25 +141,56 @@ static lace_status check_ranks(const lace_model_options *o, lace_error *err)
     if (o->use_mtp)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "a prediction layer works on one rank, not on several");
-    if (o->device && strcmp(o->device, "auto") != 0 && strcmp(o->device, "cpu") != 0 &&
-        strcmp(o->device, "ref") != 0)
+    if (rules->file[0] || rules->layers >= 0 || rules->host_experts >= 0 || rules->card_bytes)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "several ranks compute on the CPU; use --device cpu");
+                         "several ranks divide every layer: layers and experts cannot be placed");
+    if (rules->n_shares > 0 && o->ranks)
+        return error_set(err, LACE_E_ARG, "ranks have their shares already (\"%s\"): no split",
+                         o->ranks);
+    return LACE_OK;
+}
+
+enum { SHARE_UNITS = 1000, SHARES_BYTES = 16 * PLACE_MAX_DEVICES };
+
+/* Devices that divide rows are a rank each: "3,1", or as many as there are names. */
+static lace_status write_shares(const place_rules *rules, char out[SHARES_BYTES], lace_error *err)
+{
+    int32_t n_devices = 1;
+    for (const char *c = rules->devices; *c; c++)
+        n_devices += *c == ',';
+    snprintf(out, SHARES_BYTES, "%d", n_devices);
+    if (rules->n_shares == 0)
+        return LACE_OK;
+    if (rules->n_shares != n_devices)
+        return error_set(err, LACE_E_ARG, "a split of %d shares for %d devices", rules->n_shares,
+                         n_devices);
+    size_t n = 0;
+    for (int32_t i = 0; i < n_devices; i++) {
+        double share = rules->shares[i] * SHARE_UNITS;
+        if (share < 1 || share > RANK_SHARE_MAX)
+            return error_set(err, LACE_E_ARG,
+                             "rows are split in shares from 0.001 to %d, not %g",
+                             RANK_SHARE_MAX / SHARE_UNITS, rules->shares[i]);
+        n += (size_t)snprintf(out + n, SHARES_BYTES - n, i ? ",%d" : "%d", (int)share);
+    }
     return LACE_OK;
 }
 
 /* The model of this rank, beside those of the others; in a process that follows, to the end. */
 static lace_status create_together(lace_model *lm, weights *files, const model_source *source,
-                                   const lace_model_options *o, const device_options *d,
-                                   lace_error *err)
+                                   const lace_model_options *o, const place_rules *rules,
+                                   const device_options *d, lace_error *err)
 {
-    bool is_auto = o->device && strcmp(o->device, "auto") == 0;
-    together_options options = {.ranks = o->ranks,
+    char shares[SHARES_BYTES];
+    bool is_auto = strcmp(rules->devices, "auto") == 0;
+    together_options options = {.ranks = o->ranks ? o->ranks : shares,
                                 .net = o->rank_net,
                                 .timeout_ms = o->rank_timeout_ms,
-                                .where = is_auto ? NULL : o->device,
+                                .where = is_auto ? NULL : rules->devices,
                                 .device = *d};
-    lace_status status = check_ranks(o, err);
+    lace_status status = check_ranks(o, rules, err);
+    if (status == LACE_OK && !o->ranks)
+        status = write_shares(rules, shares, err);
     if (status == LACE_OK)
         status = together_start(&options, source, &lm->others, err);
     if (status != LACE_OK) {
@@ -178,16 +211,19 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
                               .has_columns = o->activation_sparsity != NULL,
                               .fast_prompts = o->fast_prompts};
     placing where = {0};
-    if (o->ranks) {
-        TRY(create_together(lm, files, source, o, &options, err));
-    } else {
-        lace_status status = placing_begin(&where, o->device, &options, err);
-        if (status != LACE_OK) {
-            weights_close(files);
-            return status;
-        }
-        TRY(model_create(files, where.name, &options, &lm->m, err));
+    place_rules rules;
+    lace_status status = place_rules_parse(o->device ? o->device : "cpu", &rules, err);
+    bool is_divided = o->ranks || (status == LACE_OK && rules.by_rows);
+    if (status == LACE_OK && !is_divided)
+        status = placing_begin(&where, o->device, &options, err);
+    if (status != LACE_OK) {
+        weights_close(files);
+        return status;
     }
+    if (is_divided)
+        TRY(create_together(lm, files, source, o, &rules, &options, err));
+    else
+        TRY(model_create(files, where.name, &options, &lm->m, err));
     lm->files = files;
     lm->n_vocab = lm->m->config.n_vocab;
     if (o->use_mtp)
@@ -195,7 +231,8 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
     if (where.where.n_devices != 0 && o->activation_sparsity)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "activation sparsity works on one device, not on several");
-    TRY(placing_end(&where, lm->m, &options, err));
+    if (!is_divided)
+        TRY(placing_end(&where, lm->m, &options, err));
     memcpy(lm->note, where.note, sizeof lm->note);
     device_info info;
     TRY(device_describe(lm->m->device, &info, err));

@@ -191,7 +191,7 @@ static lace_memory add_up(const runner *r, const predictor *p)
         need.scratch += kept_logits_bytes(r);
     else if (device_describe(m->device, &info, NULL) == LACE_OK)
         need.available = info.free_bytes + (m->is_loaded ? need.weights : 0);
-    if (m->ranks && m->ranks->is_here) { /* all of them on this machine; of weights, all together */
+    if (m->ranks && m->ranks->is_here && m->device->is_host) { /* all of them on this machine; of weights, all together */
         need.weights *= (uint64_t)m->ranks->shares.n_ranks;
         need.kv *= (uint64_t)m->ranks->shares.n_ranks;
         need.scratch *= (uint64_t)m->ranks->shares.n_ranks;
@@ -552,7 +552,7 @@ lace_status session_submit(lace_session *s, const lace_item *items, size_t n_ite
 lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
 {
     s->n_logits = 0;
-    TRY(program_collect(s->runner->program, err));
+    TRY(runner_collect(s->runner, err));
     if (s->predictor) {
         assert(!s->runner->program->queues); /* the runner's batch is the one that is collected */
         predictor_see(s->predictor);

@@ -3,9 +3,11 @@
 #include "engine/together.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "backend/mixed.h"
 #include "base/mem.h"
 #include "engine/hello.h"
 #include "rank/rank_mpi.h"
@@ -43,22 +45,63 @@ lace_status model_source_open(const model_source *s, weights **out, lace_error *
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+/* This rank's device: the one that all were given, its own of several, or of a kind its own number. */
+static lace_status find_name(const together *t, const ranks *end, char out[DEVICE_NAME_BYTES],
+                             lace_error *err)
+{
+    const char *all = t->options.where ? t->options.where : "cpu", *at = all;
+    int32_t rank = end->shares.rank, n_names = 1;
+    for (const char *c = all; *c; c++)
+        n_names += *c == ',';
+    if (n_names > 1 && n_names != end->shares.n_ranks)
+        return error_set(err, LACE_E_ARG, "%d devices for %d ranks, expected one for each", n_names,
+                         end->shares.n_ranks);
+    for (int32_t i = 0; n_names > 1 && i < rank; i++)
+        at = strchr(at, ',') + 1;
+    int length = (int)strcspn(at, ",");
+    bool is_kind = n_names == 1 && end->is_here &&
+                   (strcmp(all, "cuda") == 0 || strcmp(all, "vulkan") == 0);
+    int n = is_kind ? snprintf(out, DEVICE_NAME_BYTES, "%s:%d", all, rank)
+                    : snprintf(out, DEVICE_NAME_BYTES, "%.*s", length, at);
+    return n > 0 && n < DEVICE_NAME_BYTES
+               ? LACE_OK
+               : error_set(err, LACE_E_ARG, "device \"%.60s\", which is no name of one", at);
+}
+
+/* The model of one rank, bound, and its device. Takes `files`. */
+static lace_status open_alone(weights *files, const char *name, const device_options *o,
+                              model **out, device **d, lace_error *err)
+{
+    *d = NULL;
+    TRY(model_create(files, "cpu", o, out, err));
+    return device_open(name, o, d, err);
+}
+
 /* The model of one rank, which then says whether it has it. Takes `files`. */
 static lace_status open_model(const together *t, ranks *end, weights *files, model **out,
                               lace_error *err)
 {
     device_options o = t->options.device;
     hello own = hello_of(files, (uint64_t)o.mode, o.level);
+    char name[DEVICE_NAME_BYTES];
+    device *d = NULL;
     lace_status status = hello_exchange(end, &own, &o.level, err);
     *out = NULL;
     if (status != LACE_OK) {
         weights_close(files);
         return status;
     }
-    status = model_create(files, t->options.where, &o, out, err);
+    status = find_name(t, end, name, err);
     if (status == LACE_OK)
-        status = model_cut(*out, t->options.where, &o, end, err);
-    return ranks_agree(end, status, err);
+        status = open_alone(files, name, &o, out, &d, err);
+    else
+        weights_close(files);
+    status = ranks_agree(end, status, err);
+    if (status != LACE_OK) {
+        device_close(d);
+        return status;
+    }
+    return ranks_agree(end, model_cut(*out, name, &o, d, end, err), err);
 }
 
 static void *follow(void *arg)

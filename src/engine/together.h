@@ -23,7 +23,7 @@ lace_status model_source_open(const model_source *s, weights **out, lace_error *
 typedef struct together_options {
     const char *ranks, *net;
     int32_t timeout_ms;
-    const char *where; /* the device; NULL: the CPU */
+    const char *where; /* a device for all, or one for each with commas between them; NULL: the CPU */
     device_options device;
 } together_options;
 

@@ -251,10 +251,11 @@ lace_status model_create(weights *files, const char *device_name, const device_o
 
 /*
  * This is one of several ranks, and has its rows of each matrix alone: everything is placed again,
- * on a device that is opened in the same way. Before anything is loaded. `together` must outlive it.
+ * on `d` (taken, also on failure), which was opened by that name. Before anything is loaded. `together`
+ * must outlive it.
  */
-lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
-                      lace_error *err);
+lace_status model_cut(model *m, const char *device_name, const device_options *o, device *d,
+                      ranks *together, lace_error *err);
 
 /*
  * Its layers are on several devices, each opened by its name: everything is placed again. Before

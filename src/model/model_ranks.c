@@ -2,6 +2,7 @@
  * A model that several ranks compute: which rows of each matrix this one has. That follows from the
  * model's plan (plan/cut.h), so it is found when everything is bound, and before anything is loaded.
  */
+#include "backend/mixed.h"
 #include "base/mem.h"
 #include "model/outline.h"
 #include "plan/cut.h"
@@ -25,36 +26,62 @@ static lace_status place_again(model *m, const plan *p, const int64_t *units, la
 {
     for (int32_t i = 0; i < m->n_matrices; i++) {
         model_matrix *matrix = &m->matrices[i];
-        int32_t at = matrix->rows.is_table ? -1 : outline_find_step(p, matrix->target);
-        int64_t n_units = at >= 0 ? units[at] : 0, n_total = matrix->rows.n_rows;
+        weight_rows *rows = &matrix->rows;
+        int32_t at = rows->is_table ? -1 : outline_find_step(p, matrix->target);
+        int64_t n_units = at >= 0 ? units[at] : 0, n_total = rows->n_rows;
+        rows->device = m->where ? outline_device_of(p, at, rows->is_table, m->where) : 0;
+        if (!rows->is_table)
+            rows->kept = matrix_kept_as(device_part(m->device, rows->device), matrix);
         if (n_units > 0)
-            cut_rows(&m->ranks->shares, n_units, &matrix->rows);
-        TRY(device_place(m->device, &matrix->rows, matrix->target, err));
+            cut_rows(&m->ranks->shares, n_units, rows);
+        TRY(device_place(m->device, rows, matrix->target, err));
         matrix->target->n_total = n_units > 0 ? n_total : 0;
         matrix->target->n_units = n_units;
     }
     return device_place(m->device, &m->table_rows, &m->table, err);
 }
 
-lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
-                      lace_error *err)
+/* A card that cannot exchange columns has a host beside it, which does; all layers are on the card. */
+static lace_status add_host(model *m, const char *name, const device_options *o, device **d,
+                            lace_error *err)
+{
+    mixed_options mixed = {.devices = {NULL, *d}, .n_devices = 2};
+    placement *where = arena_alloc(&m->memory, 1, sizeof *where);
+    *d = NULL;
+    lace_status status = where ? placement_init(where, name, m->config.n_layers, err)
+                               : error_nomem(err, "a placement");
+    if (status == LACE_OK)
+        status = device_open(where->devices[0], o, &mixed.devices[0], err);
+    if (status != LACE_OK) {
+        device_close(mixed.devices[1]);
+        return status;
+    }
+    placement_last_layers(where, INT32_MAX, NULL);
+    mixed.layers = where->layers;
+    mixed.n_layers = where->n_layers;
+    mixed.output = where->output;
+    m->where = where;
+    return device_mix(&mixed, d, err);
+}
+
+lace_status model_cut(model *m, const char *device_name, const device_options *o, device *d,
+                      ranks *together, lace_error *err)
 {
     m->ranks = together;
-    device *d = NULL;
     int64_t *units = NULL;
     plan *p = NULL;
-    lace_status status = outline_create(m, &p, err);
+    lace_status status = d->collects ? LACE_OK : add_host(m, device_name, o, &d, err);
+    if (status != LACE_OK)
+        return status;
+    device_close(m->device);
+    m->device = d;
+    status = outline_create(m, &p, err);
     if (status == LACE_OK && !(units = mem_calloc((size_t)p->n_steps + 1, sizeof *units)))
         status = error_nomem(err, "a plan");
     if (status == LACE_OK)
         status = plan_units(p, &together->shares, units, err);
     if (status == LACE_OK)
-        status = device_open(device_name, o, &d, err);
-    if (status == LACE_OK) {
-        device_close(m->device);
-        m->device = d;
         status = place_again(m, p, units, err);
-    }
     mem_free(units);
     plan_free(p);
     return status;

@@ -10,11 +10,7 @@ _Static_assert((int)PLACE_MAX_DEVICES == (int)DEVICES_MAX,
                "all devices of a placement can be mixed");
 _Static_assert((int)PLACE_MAX_LAYERS >= (int)CONFIG_MAX_LAYERS, "it knows all layers");
 
-/*
- * The device of what a step uses. Tables and matrices in front of the layers stay on the host;
- * what no step uses is of the layer that predicts further tokens, which stands with the output.
- */
-static int32_t device_of(const plan *p, int32_t at, bool is_table, const placement *where)
+int32_t outline_device_of(const plan *p, int32_t at, bool is_table, const placement *where)
 {
     if (at < 0)
         return is_table ? 0 : where->output;
@@ -51,7 +47,7 @@ static lace_status place_again(model *m, const plan *p, lace_error *err)
         model_matrix *matrix = &m->matrices[i];
         weight_rows *rows = &matrix->rows;
         int32_t at = outline_find_step(p, matrix->target);
-        rows->device = device_of(p, at, rows->is_table, m->where);
+        rows->device = outline_device_of(p, at, rows->is_table, m->where);
         if (!rows->is_table)
             rows->kept = matrix_kept_as(device_part(m->device, rows->device), matrix);
         TRY(device_place(m->device, rows, matrix->target, err));

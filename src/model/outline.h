@@ -12,6 +12,12 @@ lace_status outline_create(const model *m, plan **out, lace_error *err);
 /* The step that multiplies with a matrix, or looks rows of it up; -1: none. */
 int32_t outline_find_step(const plan *p, const weight *w);
 
+/*
+ * The device of what step `at` uses. Tables and matrices in front of the layers stay on the host; what
+ * no step uses (-1) is of the layer that predicts further tokens, which stands with the output.
+ */
+int32_t outline_device_of(const plan *p, int32_t at, bool is_table, const placement *where);
+
 /* The type of a matrix on a device, which keeps all of a stack as one: its kernels go from one to the
  * next. */
 dtype matrix_kept_as(device *d, const model_matrix *matrix);

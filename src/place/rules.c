@@ -91,7 +91,12 @@ static lace_status read_rule(word w, place_rules *out, lace_error *err)
         return read_count(w, skip, false, &out->stream_tokens, err);
     if (begins(w, "memory=", &skip))
         return read_bytes(w, skip, &out->card_bytes, err);
-    return wrong(err, w, "layers=N, host-experts=N, split=A,B, memory=BYTES, stream=N or tokens=N");
+    if (w.n == 4 && memcmp(w.at, "rows", 4) == 0) {
+        out->by_rows = true;
+        return LACE_OK;
+    }
+    return wrong(err, w,
+                 "layers=N, host-experts=N, split=A,B, rows, memory=BYTES, stream=N or tokens=N");
 }
 
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err)
@@ -119,7 +124,7 @@ lace_status place_rules_parse(const char *text, place_rules *out, lace_error *er
 bool place_rules_are_plain(const place_rules *r)
 {
     return !r->file[0] && !strchr(r->devices, ',') && r->layers < 0 && r->host_experts < 0 &&
-           r->n_shares == 0;
+           r->n_shares == 0 && !r->by_rows;
 }
 
 lace_status place_rules_apply(const place_rules *r, int32_t n_layers, placement *out,

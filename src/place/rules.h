@@ -7,6 +7,7 @@
  *     cuda;layers=20              the last 20 layers on the card, the others on the CPU
  *     cuda;host-experts=all       routed experts in the host's memory, the rest on the card
  *     cuda:0,cuda:1;split=3,1     three times as many layers on the first
+ *     cuda:0,cuda:1;rows          rows of every matrix over both; split= divides the rows then
  *     place=FILE                  as `lace place -o FILE` wrote it
  *     auto;tokens=32768           leave room for so many tokens in the KV cache
  *     cuda;layers=20;stream=256   batches of 256 tokens or more all on the card; 0: none
@@ -29,6 +30,7 @@ typedef struct place_rules {
     int32_t n_tokens;      /* 0: as usual */
     uint64_t card_bytes;   /* 0: what is free */
     int32_t stream_tokens; /* -1: it was not said */
+    bool by_rows;          /* each device is a rank (rank/rank.h) */
 } place_rules;
 
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err);

@@ -72,12 +72,16 @@ static record_limits limits_of(const runner *r)
 static lace_status copy_state(const runner *r, const record_copy *c, lace_error *err)
 {
     const states *kv = r->states;
-    uint8_t *data = c->what == RECORD_SLOTS ? kv->slots.parts[0].data : kv->groups[c->what].data;
-    uint64_t size = c->what == RECORD_SLOTS ? kv->slots.slot_bytes : kv->groups[c->what].page_bytes;
+    bool is_slot = c->what == RECORD_SLOTS;
+    const slot_part *part = &kv->slots.parts[slots_device(&kv->slots)];
+    const page_group *group = &kv->groups[is_slot ? 0 : c->what];
+    uint8_t *data = is_slot ? part->data : group->data;
+    uint64_t size = is_slot ? part->slot_bytes : group->page_bytes;
+    queue *q = is_slot ? part->queue : group->queue;
     uint8_t *to = data + (uint64_t)c->to * size;
     return c->from == RECORD_NOTHING
-               ? queue_zero(kv->queue, to, size, err)
-               : queue_copy(kv->queue, to, data + (uint64_t)c->from * size, size, err);
+               ? queue_zero(q, to, size, err)
+               : queue_copy(q, to, data + (uint64_t)c->from * size, size, err);
 }
 
 /* Whether a token's sequence has the pages that it needs; those of the token before it are known. */

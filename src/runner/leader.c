@@ -4,14 +4,23 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/mixed.h"
 #include "base/mem.h"
 #include "rank/record.h"
 
-struct leader {
-    queue queue; /* first: a queue is its leader */
+/* One of each device of the runner, around that device's own; the first stands for all, too. */
+typedef struct told_queue {
+    queue base;
+    leader *l;
     queue *inner;
+} told_queue;
+
+struct leader {
+    told_queue queues[DEVICES_MAX];
+    queue *inner; /* of all devices */
     runner *r;
     ranks *ranks;
+    int32_t n_devices;
     int32_t number; /* of the runner, as records have it */
     int32_t *known; /* [sequence, group, index] of page tables, as the others know them */
     record_writer record;
@@ -128,14 +137,19 @@ lace_status ranks_agree(ranks *r, lace_status status, lace_error *err)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
+static queue *inner_of(queue *q)
+{
+    return ((told_queue *)q)->inner;
+}
+
 static lace_status take(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err)
 {
-    return queue_take(((leader *)q)->inner, n_bytes, out, err);
+    return queue_take(inner_of(q), n_bytes, out, err);
 }
 
 static void give_back(queue *q, uint8_t *data, uint64_t n_bytes)
 {
-    queue_give_back(((leader *)q)->inner, data, n_bytes);
+    queue_give_back(inner_of(q), data, n_bytes);
 }
 
 /* The number of the page or slot at an address of a memory that holds n of them; -1: it is not there. */
@@ -151,11 +165,12 @@ static lace_status tell_copy(leader *l, const uint8_t *to, const uint8_t *from, 
 {
     const states *kv = l->r->states;
     const slots *p = &kv->slots;
-    const uint8_t *data = p->parts[0].data;
+    const slot_part *part = &p->parts[slots_device(p)];
     int64_t n_slots = (int64_t)p->n_sequences + p->n_snapshots;
     record_copy c = {.what = RECORD_SLOTS,
-                     .from = from ? number_of(from, data, p->slot_bytes, n_slots) : RECORD_NOTHING,
-                     .to = number_of(to, data, p->slot_bytes, n_slots)};
+                     .from = from ? number_of(from, part->data, part->slot_bytes, n_slots)
+                                  : RECORD_NOTHING,
+                     .to = number_of(to, part->data, part->slot_bytes, n_slots)};
     for (int32_t g = 0; c.to < 0 && g < kv->n_groups; g++) {
         const page_group *group = &kv->groups[g];
         c.what = g;
@@ -170,26 +185,24 @@ static lace_status tell_copy(leader *l, const uint8_t *to, const uint8_t *from, 
 
 static lace_status copy(queue *q, uint8_t *to, const uint8_t *from, uint64_t n, lace_error *err)
 {
-    leader *l = (leader *)q;
-    TRY(tell_copy(l, to, from, err));
-    return queue_copy(l->inner, to, from, n, err);
+    TRY(tell_copy(((told_queue *)q)->l, to, from, err));
+    return queue_copy(inner_of(q), to, from, n, err);
 }
 
 static lace_status zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
 {
-    leader *l = (leader *)q;
-    TRY(tell_copy(l, data, NULL, err));
-    return queue_zero(l->inner, data, n, err);
+    TRY(tell_copy(((told_queue *)q)->l, data, NULL, err));
+    return queue_zero(inner_of(q), data, n, err);
 }
 
 static lace_status wait(queue *q, lace_error *err)
 {
-    return queue_wait(((leader *)q)->inner, err);
+    return queue_wait(((told_queue *)q)->l->inner, err);
 }
 
 static lace_status read_state(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
 {
-    return queue_read(((leader *)q)->inner, to, from, n, err);
+    return queue_read(inner_of(q), to, from, n, err);
 }
 
 /* What one rank has of a state says nothing of what the others have. */
@@ -200,10 +213,15 @@ static lace_status write_state(queue *q, uint8_t *to, const void *from, uint64_t
 
 static void close_queue(queue *q)
 {
-    leader *l = (leader *)q;
+    leader *l = ((told_queue *)q)->l;
     if (l->inner)
         queue_close(l->inner);
     l->inner = NULL;
+}
+
+static queue *of_device(queue *q, int32_t d)
+{
+    return &((told_queue *)q)->l->queues[d].base;
 }
 
 static const queue_calls calls = {.take = take,
@@ -213,12 +231,20 @@ static const queue_calls calls = {.take = take,
                                   .wait = wait,
                                   .read = read_state,
                                   .write = write_state,
-                                  .close = close_queue};
+                                  .close = close_queue,
+                                  .of_device = of_device};
 
 queue *leader_queue(leader *l, queue *inner)
 {
     l->inner = inner;
-    return &l->queue;
+    for (int32_t d = 0; d < l->n_devices; d++)
+        l->queues[d] = (told_queue){{&calls}, l, queue_of_device(inner, d)};
+    return &l->queues[0].base;
+}
+
+queue *leader_inner_queue(const leader *l)
+{
+    return l->inner;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -271,8 +297,8 @@ lace_status leader_open(runner *r, leader **out, lace_error *err)
         return error_nomem(err, "a group of ranks");
     }
     memset(l->known, 0xFF, n); /* -1 */
-    l->queue.calls = &calls;
     l->r = r;
+    l->n_devices = device_n_parts(r->m->device);
     l->ranks = r->m->ranks;
     l->number = take_number(l->ranks);
     lace_status status = LACE_OK;

@@ -20,6 +20,9 @@ void leader_close(leader *l); /* the others give theirs up; NULL is fine */
 /* A queue whose copies of pages and slots the others make too; around the runner's own. */
 queue *leader_queue(leader *l, queue *inner);
 
+/* The runner's own, for programs: what they do the others' programs do by themselves. */
+queue *leader_inner_queue(const leader *l);
+
 /* Compute the runner's batch together; as program_run. */
 lace_status leader_run(leader *l, bool is_traced, lace_error *err);
 

@@ -157,9 +157,14 @@ lace_status runner_prepare_program(const runner *r, program *p, lace_error *err)
         recurrent[d] = r->states->slots.parts[d].data;
     if (r->m->ranks)
         TRY(ranks_reserve(r->m->ranks, p->exchange_bytes, err));
-    program_memory memory = {
-        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = recurrent};
-    return program_prepare(p, &memory, err);
+    program_memory memory = {.queue = r->leader ? leader_inner_queue(r->leader) : r->queue,
+                             .workers = r->workers,
+                             .pages = pages,
+                             .slots = recurrent};
+    TRY(program_prepare(p, &memory, err));
+    if (r->m->ranks) /* rank 0's host chooses, from what all have computed */
+        p->chooses = p->queues = false;
+    return LACE_OK;
 }
 
 lace_status runner_prepare_alone(runner *r, lace_progress_fn on_progress, void *user,
@@ -365,4 +370,9 @@ lace_status runner_submit(runner *r, const choice_rule *rules, lace_error *err)
     TRY(program_submit(r->program, &r->b, rules, err));
     set_lengths(r);
     return LACE_OK;
+}
+
+lace_status runner_collect(runner *r, lace_error *err)
+{
+    return r->leader ? LACE_OK : program_collect(r->program, err); /* several ranks have run it */
 }

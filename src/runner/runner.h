@@ -111,4 +111,7 @@ lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace
 /* Queue the batch (program_submit); its sequences are longer at once. */
 lace_status runner_submit(runner *r, const choice_rule *rules, lace_error *err);
 
+/* Wait for the oldest batch that was queued (program_collect). */
+lace_status runner_collect(runner *r, lace_error *err);
+
 #endif

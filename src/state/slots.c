@@ -16,6 +16,14 @@ uint64_t slots_bytes_on(const slots *p, int32_t device)
     return (uint64_t)(p->n_sequences + p->n_snapshots) * p->parts[device].slot_bytes;
 }
 
+int32_t slots_device(const slots *p)
+{
+    int32_t d = 0;
+    while (d + 1 < DEVICES_MAX && !p->parts[d].slot_bytes)
+        d++;
+    return p->parts[d].slot_bytes ? d : 0;
+}
+
 static uint8_t *slot_data(const slot_part *part, int32_t slot)
 {
     return part->data + (uint64_t)slot * part->slot_bytes;

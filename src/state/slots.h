@@ -61,6 +61,9 @@ typedef struct slots {
 uint64_t slots_bytes(const slots *p);
 uint64_t slots_bytes_on(const slots *p, int32_t device);
 
+/* The first device that has some of every slot: of a rank's, the only one. */
+int32_t slots_device(const slots *p);
+
 /* Take the memory, of a queue. slots_free is right also if that failed. */
 lace_status slots_allocate(slots *p, queue *q, lace_error *err);
 void slots_free(slots *p);

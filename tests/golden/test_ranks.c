@@ -23,15 +23,43 @@ static bool open_both(model_pair *p, const char *path, void *way)
     return p->many;
 }
 
+/*
+ * Ranks on devices of their own: whose programs exchange columns by themselves, and those beside which a
+ * host does it (ref:1).
+ */
+typedef struct device_way {
+    const char *one, *many;
+} device_way;
+
+static const device_way device_ways[] = {{"cpu", "cpu:400M,cpu;rows"},
+                                         {"ref", "ref:1,ref:1,ref;rows"},
+                                         {"ref", "ref:1,ref:1;rows;split=3,1"}};
+enum { N_DEVICE_WAYS = sizeof device_ways / sizeof *device_ways };
+
+static bool open_on_devices(model_pair *p, const char *path, void *arg)
+{
+    const device_way *way = arg;
+    lace_model_options o = lace_model_options_default();
+    o.device = way->one;
+    p->one = model_pair_open(path, &o);
+    o.device = way->many;
+    p->many = p->one ? model_pair_open(path, &o) : NULL;
+    return p->many;
+}
+
 typedef struct attempt {
     const char *model, *way;
+    const device_way *devices; /* NULL: `way` says it */
 } attempt;
 
 static void check_model(void *arg)
 {
     const attempt *a = arg;
     model_pair p = {0};
-    if (model_pair_read(a->model, &p, open_both, (void *)(uintptr_t)a->way)) {
+    bool is_read =
+        a->devices ? model_pair_read(a->model, &p, open_on_devices, (void *)(uintptr_t)a->devices)
+                   : model_pair_read(a->model, &p, open_both, (void *)(uintptr_t)a->way);
+    if (is_read) {
         model_pair_check_sessions(&p, LACE_KV_F16, 1);
         if (p.g.n_greedy > 0)
             model_pair_check_batcher(&p);
@@ -43,15 +71,24 @@ static void try_model(const char *model, size_t first, int n)
 {
     for (int i = 0; i < n; i++) {
         char title[256];
-        attempt a = {model, ways[(first + (size_t)i) % N_WAYS]};
+        attempt a = {model, ways[(first + (size_t)i) % N_WAYS], NULL};
         snprintf(title, sizeof title, "%s on ranks %s", a.model, a.way);
         tap_case_arg(title, check_model, &a);
     }
 }
 
+static void try_devices(const char *model, const device_way *way)
+{
+    char title[256];
+    attempt a = {model, NULL, way};
+    snprintf(title, sizeof title, "%s on devices %s", model, way->many);
+    tap_case_arg(title, check_model, &a);
+}
+
 static void try_one(const char *model, size_t i, void *unused)
 {
     try_model(model, i, getenv("LACE_TEST_ALL") ? N_WAYS : 1);
+    try_devices(model, &device_ways[i % N_DEVICE_WAYS]);
 }
 
 /* A quantized model, whose ranks give each other int8: golden ones are floats. */
@@ -74,8 +111,11 @@ static void check_quantized(void *arg)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
         try_model(argv[i], 0, N_WAYS);
+        for (int k = 0; k < N_DEVICE_WAYS; k++)
+            try_devices(argv[i], &device_ways[k]);
+    }
     if (argc == 1) {
         tap_case_arg("a quantized model on ranks 2", check_quantized, "2");
         tap_case_arg("a quantized model on ranks 3,1", check_quantized, "3,1");

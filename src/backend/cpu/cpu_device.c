@@ -37,7 +37,7 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
     if (!d)
         return error_nomem(err, "a device");
     d->base.backend = &backend_cpu;
-    d->base.is_host = true;
+    d->base.is_host = d->base.collects = true;
     d->mode = o->mode;
     kernels_init(&d->kernels, o->level);
     if (o->mode == WEIGHTS_EXACT)

@@ -49,6 +49,8 @@ static int32_t device_of(const mixed_device *d, const step *s, const int32_t *ma
                          bool has_layers, bool streams)
 {
     op_weight w[OP_MAX_WEIGHTS];
+    if (s->op == OP_COLLECT)
+        return 0;
     if (streams && s->layer >= 0 && stream_can(d, s))
         return d->streamer;
     if (step_weights(s, w) > 0)

@@ -483,5 +483,6 @@ lace_status late_device_open(device **out, lace_error *err)
 {
     TRY(backend_ref.open(0, NULL, out, err));
     (*out)->backend = &backend_late;
+    (*out)->collects = false; /* as of a card: a host beside it does that */
     return LACE_OK;
 }

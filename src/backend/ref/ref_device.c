@@ -46,7 +46,7 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
     if (!r)
         return error_nomem(err, "a device");
     r->base.backend = &backend_ref;
-    r->base.is_host = true;
+    r->base.is_host = r->base.collects = true;
     r->fast_prompts = o && o->fast_prompts;
     *out = &r->base;
     return LACE_OK;
