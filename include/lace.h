@@ -142,8 +142,8 @@ typedef struct lace_model_options {
     bool vocab_only;    /* read nothing but the vocabulary. It works for models that lace cannot
                            run, too; sessions are not possible; default false */
     const char *device; /* where it runs: "cpu" (NULL, the default), "cuda", "cuda:1", "vulkan";
-                           several: "cuda:0,cuda:1", "cuda;layers=20", the rest on the CPU (see
-                           docs/scale.md); "auto": a GPU, and the CPU for what has no room there */
+                           several: "cuda:0,cuda:1", "cuda;layers=20", the rest on the CPU, or rows
+                           of every matrix on each, "cuda:0,cuda:1;rows" (see docs/scale.md); "auto": a GPU, and the CPU for what has no room there */
     const char *activation_sparsity; /* thresholds that `lace sparsify` wrote: the path of the file,
                            or its text, which begins with "{". A token that is computed alone skips
                            the weights whose inputs are below them. On the CPU, for f16, q8_0,
@@ -157,7 +157,8 @@ typedef struct lace_model_options {
                           work, "3,1". Results are the same to the bit. n_threads of a session are
                           those of each rank. "mpi", or "mpi:3,1": this process is one of those
                           that mpirun has started; in all but the first, lace_model_open follows
-                          that one and returns LACE_E_FOLLOWED. On the CPU; NULL (default): one */
+                          that one and returns LACE_E_FOLLOWED. With `device` "cuda" each has the
+                          GPU of its number. NULL (default): one */
     const char *rank_net; /* the network over which ranks of several machines talk: "10.8.0.0/24" */
     int32_t rank_timeout_ms; /* how long one may be silent before it counts as lost, which is
                                 LACE_E_RANK; 0 (default): 5,000 */

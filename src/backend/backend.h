@@ -63,11 +63,13 @@ typedef struct device_info {
     bool has_all_caches;   /* KV caches of 4 and 5 bits, keys and values of different types */
 } device_info;
 
+enum { DEVICE_NOTE_BYTES = 256 };
+
 struct device {
     const backend *backend;
     uint64_t weight_bytes; /* of all that was placed */
     bool is_host;          /* its memory is the host's: what lies there can be looked at */
-    bool collects;         /* its programs compute COLLECT (plan/cut.h), which others leave to a host
+    bool collects; /* its programs compute COLLECT (plan/cut.h), which others leave to a host
                               beside them (mixed.h) */
 };
 
@@ -172,6 +174,8 @@ struct backend {
     lace_status (*describe)(device *d, device_info *out, lace_error *err);
     /* May be NULL: it cannot be lost, or stays so. See device_renew. */
     lace_status (*renew)(device *d, bool *is_new, lace_error *err);
+    /* NULL: programs of this kind of device do not exchange columns with others. See device_join. */
+    lace_status (*join)(device *d, struct ranks *r, char note[DEVICE_NOTE_BYTES], lace_error *err);
     /* NULL: the host's queue. */
     lace_status (*open_queue)(device *d, queue **out, lace_error *err);
 
@@ -251,6 +255,13 @@ static inline lace_status device_renew(device *d, bool *is_new, lace_error *err)
     *is_new = false;
     return d->backend->renew ? d->backend->renew(d, is_new, err) : LACE_OK;
 }
+
+/*
+ * All ranks at the same time, each with its device, before anything is placed: let devices of one kind
+ * exchange columns by themselves, where they can (device.collects). `note`: why they do it in another
+ * way than one might expect; "": they do not.
+ */
+lace_status device_join(device *d, struct ranks *r, char note[DEVICE_NOTE_BYTES], lace_error *err);
 
 static inline lace_status device_open_queue(device *d, queue **out, lace_error *err)
 {

@@ -10,6 +10,7 @@
 #include "backend/ref/ref_device.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "base/mem.h"
+#include "rank/rank.h"
 
 /* In the order in which "auto" asks; the CPU takes whatever nobody else has room for. */
 static const backend *const backends[] = {&backend_cuda, &backend_vulkan, &backend_cpu,
@@ -164,4 +165,24 @@ void device_close(device *d)
 {
     if (d)
         d->backend->close(d);
+}
+
+lace_status device_join(device *d, struct ranks *r, char note[DEVICE_NOTE_BYTES], lace_error *err)
+{
+    uint64_t bytes[RANKS_MAX];
+    const backend *kind = d->backend, *other;
+    bool is_same = true;
+    note[0] = 0;
+    if (!r->is_here)
+        return LACE_OK;
+    memcpy(ranks_mine(r), &kind, sizeof kind);
+    for (int32_t k = 0; k < r->shares.n_ranks; k++)
+        bytes[k] = sizeof kind;
+    ranks_exchange(r, bytes);
+    TRY(ranks_status(r, err));
+    for (int32_t k = 0; k < r->shares.n_ranks; k++) {
+        memcpy(&other, ranks_part(r, k), sizeof other);
+        is_same = is_same && other == kind;
+    }
+    return is_same && kind->join ? kind->join(d, r, note, err) : LACE_OK;
 }

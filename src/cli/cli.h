@@ -92,8 +92,9 @@ typedef struct cli_ranks {
      ARG_TEXT,                                                                                     \
      (at) + offsetof(cli_ranks, parts),                                                            \
      .value = "N|A,B,...",                                                                         \
-     .help = "divide every matrix among N groups of threads, or of --device cuda among N GPUs, or " \
-             "in these shares, with the same text; --threads are those of each"},                                        \
+     .help =                                                                                       \
+         "divide every matrix among N groups of threads, or of --device cuda among N GPUs, or "    \
+         "in these shares, with the same text; --threads are those of each"},                      \
         {"rank-net",                                                                               \
          0,                                                                                        \
          ARG_TEXT,                                                                                 \

@@ -168,8 +168,7 @@ static lace_status write_shares(const place_rules *rules, char out[SHARES_BYTES]
     for (int32_t i = 0; i < n_devices; i++) {
         double share = rules->shares[i] * SHARE_UNITS;
         if (share < 1 || share > RANK_SHARE_MAX)
-            return error_set(err, LACE_E_ARG,
-                             "rows are split in shares from 0.001 to %d, not %g",
+            return error_set(err, LACE_E_ARG, "rows are split in shares from 0.001 to %d, not %g",
                              RANK_SHARE_MAX / SHARE_UNITS, rules->shares[i]);
         n += (size_t)snprintf(out + n, SHARES_BYTES - n, i ? ",%d" : "%d", (int)share);
     }
@@ -197,7 +196,7 @@ static lace_status create_together(lace_model *lm, weights *files, const model_s
         weights_close(files);
         return status;
     }
-    TRY(together_open(lm->others, files, &lm->m, err));
+    TRY(together_open(lm->others, files, &lm->m, lm->note, err));
     return together_follows(lm->others) ? together_follow(lm->others, lm->m, err) : LACE_OK;
 }
 
@@ -231,9 +230,10 @@ static lace_status bind_model(lace_model *lm, weights *files, const model_source
     if (where.where.n_devices != 0 && o->activation_sparsity)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "activation sparsity works on one device, not on several");
-    if (!is_divided)
+    if (!is_divided) {
         TRY(placing_end(&where, lm->m, &options, err));
-    memcpy(lm->note, where.note, sizeof lm->note);
+        memcpy(lm->note, where.note, sizeof lm->note);
+    }
     device_info info;
     TRY(device_describe(lm->m->device, &info, err));
     memcpy(lm->device_name, info.name, sizeof lm->device_name);

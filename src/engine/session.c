@@ -191,7 +191,8 @@ static lace_memory add_up(const runner *r, const predictor *p)
         need.scratch += kept_logits_bytes(r);
     else if (device_describe(m->device, &info, NULL) == LACE_OK)
         need.available = info.free_bytes + (m->is_loaded ? need.weights : 0);
-    if (m->ranks && m->ranks->is_here && m->device->is_host) { /* all of them on this machine; of weights, all together */
+    if (m->ranks && m->ranks->is_here &&
+        m->device->is_host) { /* all of them on this machine; of weights, all together */
         need.weights *= (uint64_t)m->ranks->shares.n_ranks;
         need.kv *= (uint64_t)m->ranks->shares.n_ranks;
         need.scratch *= (uint64_t)m->ranks->shares.n_ranks;

@@ -59,8 +59,8 @@ static lace_status find_name(const together *t, const ranks *end, char out[DEVIC
     for (int32_t i = 0; n_names > 1 && i < rank; i++)
         at = strchr(at, ',') + 1;
     int length = (int)strcspn(at, ",");
-    bool is_kind = n_names == 1 && end->is_here &&
-                   (strcmp(all, "cuda") == 0 || strcmp(all, "vulkan") == 0);
+    bool is_kind =
+        n_names == 1 && end->is_here && (strcmp(all, "cuda") == 0 || strcmp(all, "vulkan") == 0);
     int n = is_kind ? snprintf(out, DEVICE_NAME_BYTES, "%s:%d", all, rank)
                     : snprintf(out, DEVICE_NAME_BYTES, "%.*s", length, at);
     return n > 0 && n < DEVICE_NAME_BYTES
@@ -79,7 +79,7 @@ static lace_status open_alone(weights *files, const char *name, const device_opt
 
 /* The model of one rank, which then says whether it has it. Takes `files`. */
 static lace_status open_model(const together *t, ranks *end, weights *files, model **out,
-                              lace_error *err)
+                              char note[DEVICE_NOTE_BYTES], lace_error *err)
 {
     device_options o = t->options.device;
     hello own = hello_of(files, (uint64_t)o.mode, o.level);
@@ -101,6 +101,11 @@ static lace_status open_model(const together *t, ranks *end, weights *files, mod
         device_close(d);
         return status;
     }
+    status = device_join(d, end, note, err);
+    if (status != LACE_OK) {
+        device_close(d);
+        return status;
+    }
     return ranks_agree(end, model_cut(*out, name, &o, d, end, err), err);
 }
 
@@ -110,10 +115,11 @@ static void *follow(void *arg)
     weights *files;
     model *m = NULL;
     lace_error err = {0};
+    char note[DEVICE_NOTE_BYTES]; /* rank 0 has the same */
     lace_status status = model_source_open(f->t->source, &files, &err);
     if (status != LACE_OK)
         ranks_fail(f->end, status, err.text);
-    else if (open_model(f->t, f->end, files, &m, &err) == LACE_OK)
+    else if (open_model(f->t, f->end, files, &m, note, &err) == LACE_OK)
         follower_run(m, &err);
     model_free(m);
     return NULL;
@@ -197,9 +203,10 @@ static void *beat(void *arg)
     return NULL;
 }
 
-lace_status together_open(together *t, weights *files, model **out, lace_error *err)
+lace_status together_open(together *t, weights *files, model **out, char note[DEVICE_NOTE_BYTES],
+                          lace_error *err)
 {
-    TRY(open_model(t, t->end, files, out, err));
+    TRY(open_model(t, t->end, files, out, note, err));
     if (t->end->is_here || together_follows(t))
         return LACE_OK;
     t->has_beat = pthread_create(&t->beat, NULL, beat, t) == 0;

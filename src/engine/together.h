@@ -23,7 +23,8 @@ lace_status model_source_open(const model_source *s, weights **out, lace_error *
 typedef struct together_options {
     const char *ranks, *net;
     int32_t timeout_ms;
-    const char *where; /* a device for all, or one for each with commas between them; NULL: the CPU */
+    const char
+        *where; /* a device for all, or one for each with commas between them; NULL: the CPU */
     device_options device;
 } together_options;
 
@@ -31,8 +32,10 @@ typedef struct together_options {
 lace_status together_start(const together_options *o, const model_source *source, together **out,
                            lace_error *err);
 
-/* This rank's model, once all have opened theirs. Takes `files`, also on failure. */
-lace_status together_open(together *t, weights *files, model **out, lace_error *err);
+/* This rank's model, once all have opened theirs. Takes `files`, also on failure. note: see
+ * device_join. */
+lace_status together_open(together *t, weights *files, model **out, char note[DEVICE_NOTE_BYTES],
+                          lace_error *err);
 
 /* Whether this process follows another; then together_follow does so to the end. */
 bool together_follows(const together *t);

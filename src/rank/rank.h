@@ -125,6 +125,12 @@ static inline void ranks_close(ranks *r) /* NULL is fine */
 /* The failure of this rank, for a caller who hands it on. */
 lace_status ranks_status(const ranks *r, lace_error *err);
 
+/*
+ * Whether all ranks could do what they were told: `status` and err's text are this one's. The first
+ * failure of any rank is what all return.
+ */
+lace_status ranks_agree(ranks *r, lace_status status, lace_error *err);
+
 /* rank_threads.c: all ends of a group within this process, [shares->n_ranks]. */
 lace_status rank_threads_open(const rank_shares *shares, ranks **out, lace_error *err);
 

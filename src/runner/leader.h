@@ -26,10 +26,4 @@ queue *leader_inner_queue(const leader *l);
 /* Compute the runner's batch together; as program_run. */
 lace_status leader_run(leader *l, bool is_traced, lace_error *err);
 
-/*
- * Whether all ranks could do what they were told: `status` and err's text are this one's. The first
- * failure of any rank is what all return.
- */
-lace_status ranks_agree(ranks *r, lace_status status, lace_error *err);
-
 #endif

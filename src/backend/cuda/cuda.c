@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -116,6 +117,12 @@ typedef struct launch_config {
        const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,        \
        int swizzle, int promotion, int fill))
 
+/* Those that older drivers do not have. */
+#define NEWER_LIST(X)                                                                              \
+    X(cuModuleGetFunctionCount, (unsigned *out, CUmodule m))                                       \
+    X(cuModuleEnumerateFunctions, (CUfunction * out, unsigned n, CUmodule m))                      \
+    X(cuFuncLoad, (CUfunction f))
+
 static struct {
     void *library;
     char why_not[256]; /* why there is none; "": there is */
@@ -123,6 +130,7 @@ static struct {
     int n_devices;
 #define X(name, args) CUresult(*name) args;
     DRIVER_LIST(X)
+    NEWER_LIST(X)
 #undef X
 } driver;
 
@@ -150,6 +158,9 @@ static void look_for_driver(void)
         return;                                                                                    \
     }
     DRIVER_LIST(X)
+#undef X
+#define X(name, args) *(void **)&driver.name = dlsym(driver.library, #name);
+    NEWER_LIST(X)
 #undef X
     CUresult r = driver.cuInit(0);
     if (r == 0)
@@ -228,6 +239,11 @@ static lace_status enter(const cuda_device *d, lace_error *err)
 {
     CALL(cuCtxSetCurrent, d->context);
     return LACE_OK;
+}
+
+lace_status cuda_enter(const cuda_device *d, lace_error *err)
+{
+    return enter(d, err);
 }
 
 lace_status cuda_open(int index, cuda_device **out, lace_error *err)
@@ -396,6 +412,11 @@ cuda_device *cuda_queue_device(const cuda_queue *q)
     return q->device;
 }
 
+void *cuda_queue_stream(const cuda_queue *q)
+{
+    return q->stream;
+}
+
 lace_status cuda_copy_to(cuda_queue *q, void *device, const void *host, uint64_t n, lace_error *err)
 {
     TRY(enter(q->device, err));
@@ -520,6 +541,29 @@ void cuda_module_free(cuda_module *m)
     if (enter(m->device, NULL) == LACE_OK)
         driver.cuModuleUnload(m->module);
     mem_free(m);
+}
+
+lace_status cuda_module_load_all(cuda_module *m, lace_error *err)
+{
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+    if (loading && strcmp(loading, "EAGER") == 0)
+        return LACE_OK;
+    if (!driver.cuModuleGetFunctionCount || !driver.cuModuleEnumerateFunctions ||
+        !driver.cuFuncLoad)
+        return error_set(err, LACE_E_DEVICE,
+                         "the NVIDIA driver loads kernels one by one: set "
+                         "CUDA_MODULE_LOADING=EAGER");
+    unsigned n = 0;
+    TRY(enter(m->device, err));
+    CALL(cuModuleGetFunctionCount, &n, m->module);
+    CUfunction *all = mem_calloc((size_t)n + 1, sizeof *all);
+    if (!all)
+        return error_nomem(err, "kernels");
+    CUresult r = driver.cuModuleEnumerateFunctions(all, n, m->module);
+    for (unsigned i = 0; r == 0 && i < n; i++)
+        r = driver.cuFuncLoad(all[i]);
+    mem_free(all);
+    return r == 0 ? LACE_OK : failed(r, "cuFuncLoad", err);
 }
 
 /* A cuda_kernel is the driver's own handle. */

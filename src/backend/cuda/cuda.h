@@ -40,6 +40,9 @@ lace_status cuda_open(int index, cuda_device **out, lace_error *err);
 void cuda_close(cuda_device *d); /* after everything made with it; NULL is fine */
 lace_status cuda_describe(cuda_device *d, cuda_info *out, lace_error *err);
 
+/* Let this thread's calls of other libraries mean this device; functions here do so by themselves. */
+lace_status cuda_enter(const cuda_device *d, lace_error *err);
+
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 lace_status cuda_alloc(cuda_device *d, uint64_t n_bytes, void **out, lace_error *err);
@@ -68,6 +71,7 @@ lace_status cuda_describe_boxes(const void *rows, uint32_t n_cols, uint32_t n_ro
 lace_status cuda_queue_create(cuda_device *d, cuda_queue **out, lace_error *err);
 void cuda_queue_free(cuda_queue *q); /* waits for what is in it; NULL is fine */
 cuda_device *cuda_queue_device(const cuda_queue *q);
+void *cuda_queue_stream(const cuda_queue *q); /* the driver's own, for other libraries */
 
 /* These return at once; the host's side of a copy must be pinned to make that true. */
 lace_status cuda_copy_to(cuda_queue *q, void *device, const void *host, uint64_t n,
@@ -94,6 +98,10 @@ lace_status cuda_event_elapsed(cuda_event *from, cuda_event *to, double *out, la
 /* `image`: what nvcc -fatbin made. It must stay where it is. */
 lace_status cuda_module_load(cuda_device *d, const void *image, cuda_module **out, lace_error *err);
 void cuda_module_free(cuda_module *m);
+
+/* Load all its kernels, which is done when they are wanted otherwise. LACE_E_DEVICE: the driver cannot,
+ * and CUDA_MODULE_LOADING=EAGER is not set either. */
+lace_status cuda_module_load_all(cuda_module *m, lace_error *err);
 
 /* NULL if the module has no kernel of that name. Lives as long as the module. */
 cuda_kernel *cuda_module_find(cuda_module *m, const char *name);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/cuda/card_link.h"
 #include "backend/cuda/card_queue.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/decode_steps.h"
@@ -62,6 +63,7 @@ static void close(device *d)
     gpu_uploader_free(c->uploader);
     gpu_uploader_free(c->streamer);
     cuda_free(c->g->device, c->memory);
+    card_link_close(c->g->link);
     gpu_close(c->g);
     mem_free(c);
 }
@@ -78,6 +80,14 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
                          .step_rows = BATCH_STEP,
                          .has_fast_prompts = true};
     memcpy(out->name, info.name, sizeof out->name);
+    return LACE_OK;
+}
+
+static lace_status join(device *d, ranks *r, char note[DEVICE_NOTE_BYTES], lace_error *err)
+{
+    gpu *g = ((cuda_card *)d)->g;
+    TRY(card_link_open(g, r, note, &g->link, err));
+    d->collects = g->link != NULL;
     return LACE_OK;
 }
 
@@ -163,12 +173,13 @@ static gpu_plan_options options_of(const cuda_program *cp)
 }
 
 /* Everything that the card has kernels for. */
-static lace_status check_steps(const plan *p, lace_error *err)
+static lace_status check_steps(const gpu *g, const plan *p, lace_error *err)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
         const step *s = &p->steps[i];
         bool has_pages = op_describe(s->op)->state == OP_PAGES;
-        if (!gpu_has_kernel(s->op))
+        bool is_linked = s->op != OP_COLLECT || g->link;
+        if (!gpu_has_kernel(s->op) || !is_linked)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "layer %d: there is no kernel for GPUs that computes %s; use "
                              "--device cpu",
@@ -203,7 +214,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     cp->options = *o;
     lace_status status = plan_copy(p, &cp->p, err);
     if (status == LACE_OK)
-        status = check_steps(cp->p, err);
+        status = check_steps(cp->g, cp->p, err);
     if (status != LACE_OK) {
         free_program(&cp->base);
         return status;
@@ -235,6 +246,8 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
         TRY(gpu_uploader_create(cp->g, &cp->card->streamer, err));
     options.streamer = cp->card->streamer;
     options.room = m->room;
+    if (cp->g->link)
+        TRY(card_link_reserve(cp->g->link, cp->p->exchange_bytes, err));
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
     p->chooses = gpu_plan_chooses(cp->on_card);
     p->queues = p->chooses && cp->p->hidden < 0;
@@ -320,6 +333,7 @@ const backend backend_cuda = {
     .open = open,
     .close = close,
     .describe = describe,
+    .join = join,
     .open_queue = open_queue,
     .kept_as = kept_as,
     .place = place,

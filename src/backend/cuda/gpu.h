@@ -60,7 +60,8 @@ typedef struct gpu {
         fast_prompts; /* products of prompts in int8 (launch_bytes.c): what the model was opened with */
     cuda_module *modules[GPU_MAX_MODULES];
     int n_modules;
-    void *tables; /* on the card: what kernels look up (grids are decoded at load) */
+    void *tables;           /* on the card: what kernels look up (grids are decoded at load) */
+    struct card_link *link; /* with cards of other ranks (card_link.h); NULL: none. The device's */
     pthread_mutex_t kernels_lock;
     gpu_kernel kernels[GPU_MAX_KERNELS]; /* by a hash of the name */
 } gpu;

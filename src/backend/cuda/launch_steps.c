@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/cuda/card_link.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/gpu_params.h"
 #include "backend/cuda/handover.h"
@@ -570,6 +571,7 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_MATMUL_GROUP] = launch_matmul,
     [OP_MATMUL_GLU] = launch_matmul,
     [OP_ROPE_KV] = launch_rope,
+    [OP_COLLECT] = card_link_collect,
 };
 
 bool gpu_has_kernel(op o)

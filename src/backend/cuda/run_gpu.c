@@ -10,6 +10,7 @@
 #include "ops/op_info.h"
 #include "backend/backend.h"
 #include "backend/cuda/card_border.h"
+#include "backend/cuda/card_link.h"
 #include "backend/cuda/handover.h"
 #include "state/states.h"
 #include "backend/cuda/token_player.h"
@@ -684,7 +685,8 @@ lace_status gpu_plan_submit(gpu_plan *gp, const batch *b, const choice_rule *rul
 lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err)
 {
     assert(gp->n_collected < gp->n_submitted);
-    return cuda_event_wait(gp->slots[gp->n_collected++ % PROGRAM_SLOTS].done, err);
+    TRY(cuda_event_wait(gp->slots[gp->n_collected++ % PROGRAM_SLOTS].done, err));
+    return card_link_check(gp->g->link, err);
 }
 
 /* A part's single token: what crosses is fetched and brought by the launches themselves. */

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "backend/cuda/card_link.h"
 #include "backend/cuda/token_ring.h"
 
 /*
@@ -191,7 +192,8 @@ static cuda_graph **choose_graph(token_player *t, int kind, int32_t position)
 static lace_status run(token_player *t, int kind, int32_t position, lace_error *err)
 {
     cuda_graph **graph = choose_graph(t, kind, position);
-    if (t->list.has_plain && !t->is_loaded) {
+    bool records = card_link_records(t->o.g->link) != LINK_RECORDS_NEVER;
+    if (!records || (t->list.has_plain && !t->is_loaded)) {
         t->is_loaded = true;
         return launch_token(t, kind, err);
     }
@@ -205,6 +207,8 @@ lace_status token_player_warm_up(token_player *t, bool samples, lace_error *err)
     enum { STEP = 16 }; /* positions of one class stand together, and are more than these */
     const bool is_used[N_KINDS] = {
         [AHEAD] = samples && t->list.has_best, [SINGLE] = true, [SAMPLED] = samples};
+    if (card_link_records(t->o.g->link) != LINK_RECORDS)
+        return LACE_OK;
     for (int kind = 0; kind < N_KINDS; kind++)
         for (int32_t at = 0; at < t->o.p->limits.n_context && is_used[kind]; at += STEP) {
             cuda_graph **graph = choose_graph(t, kind, at);
