@@ -152,12 +152,16 @@ static void lower_plain(lowering *w, const plan *p)
 
 /* ---- Parts of plans -------------------------------------------------------------------------- */
 
+/* Behind a copy by the card's engine nothing can begin early. */
 static lace_status launch_border(const gpu_job *j, const device_step *d, lace_error *err)
 {
-    uint32_t grid[3] = {1, 1, 1};
-    TRY(card_border_copy_large(j->queue, d->a.border.large, d->a.border.n_large, d->a.border.enters,
-                               err));
-    return gpu_start(j, d->name, grid, BORDER_THREADS, 0, &d->a.border.by_kernel, err);
+    const border_step *b = &d->a.border;
+    cuda_launch l = {
+        .grid = {1}, .block = {BORDER_THREADS}, .overlaps = j->g->can.overlaps && b->n_large == 0};
+    TRY(gpu_prepare(j->g, d->name, 0, &l.kernel, err));
+    TRY(card_border_copy_large(j->queue, b->large, b->n_large, b->enters, err));
+    void *arguments[] = {(void *)(uintptr_t)&b->by_kernel};
+    return cuda_run(j->queue, &l, arguments, err);
 }
 
 /* What enters a part, or leaves it. */
