@@ -136,10 +136,11 @@ class Model:
 
     def __init__(self, path: str, *, device: str = "auto", context: int = 0, threads: int = 0,
                  batch: int = 0, parallel: int = 8, kv_type: str = "f16", memory: int = 0,
-                 mmap: bool = False, vocab_only: bool = False, chat_template: Optional[str] = None,
-                 progress: Optional[Progress] = None) -> None:
+                 mmap: bool = False, fast_prompts: bool = False, vocab_only: bool = False,
+                 chat_template: Optional[str] = None, progress: Optional[Progress] = None) -> None:
         options = lib.lace_model_options_default()
         options.use_mmap, options.vocab_only, options.device = mmap, vocab_only, device.encode()
+        options.fast_prompts = fast_prompts
         self._handle: Optional[ctypes.c_void_p] = make(lib.lace_model_open, str(path).encode(),
                                                        ctypes.byref(options))
         self._lock = threading.Lock()

@@ -671,6 +671,27 @@ static void larger_batches_go_in_atoms(void)
     free_lowered(&l);
 }
 
+static void fast_prompts_go_in_bytes(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    l.g.fast_prompts = true;
+    device_list b = batch_of(&l, 129, false, true);
+    check_forms(&b, (row_form[8]){ROWS_BYTES, ROWS_PARTS, ROWS_PLAIN, ROWS_PLAIN, ROWS_PARTS,
+                                  ROWS_BYTES, ROWS_PLAIN, ROWS_PARTS});
+    CHECK(gpu_product_is_bytes(&l.g, b.steps[3].first, 0, 129));
+    for (int32_t i = 0; i < b.n_steps; i++) /* the logits stay as they are */
+        CHECK(!step_is_matmul(b.steps[i].first) || b.steps[i].first->layer >= 0 ||
+              !gpu_product_is_bytes(&l.g, b.steps[i].first, 0, 512));
+    device_list_free(&b);
+    b = batch_of(&l, 128, false, true); /* a step of texts */
+    check_forms(&b, (row_form[8]){ROWS_ATOMS_INT, ROWS_PARTS, ROWS_PLAIN, ROWS_PLAIN, ROWS_PARTS,
+                                  ROWS_ATOMS_INT, ROWS_PLAIN, ROWS_PARTS});
+    device_list_free(&b);
+    free_lowered(&l);
+}
+
 static void experts_of_batches_have_their_launcher(void)
 {
     model_kind m = model_of(mixture());
@@ -906,6 +927,7 @@ int main(void)
     CASE(single_rows_are_launched_alone);
     CASE(small_batches_go_in_slabs);
     CASE(larger_batches_go_in_atoms);
+    CASE(fast_prompts_go_in_bytes);
     CASE(experts_of_batches_have_their_launcher);
     CASE(experts_without_a_gate_have_it_for_down);
     CASE(blocks_of_experts_have_rows_and_room);
