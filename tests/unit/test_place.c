@@ -25,6 +25,8 @@ static void rules_are_read(void)
     CHECK(place_rules_parse("cuda;layers=3;host-experts=all", &r, NULL) == LACE_OK);
     CHECK(!place_rules_are_plain(&r) && r.layers == 3 && r.host_experts == PLACE_ALL);
     CHECK(place_rules_parse("a,b;split=3,1", &r, NULL) == LACE_OK && r.n_shares == 2);
+    CHECK(place_rules_parse("a;rows", &r, NULL) == LACE_OK && r.by_rows &&
+          !place_rules_are_plain(&r));
     CHECK(place_rules_parse("place=x/y.json", &r, NULL) == LACE_OK && !strcmp(r.file, "x/y.json"));
 }
 

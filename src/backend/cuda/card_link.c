@@ -305,14 +305,20 @@ static uint64_t bytes_of(const gpu_collect *p, int32_t rank)
     return 4 * (uint64_t)p->n_rows * (uint64_t)(p->first[rank + 1] - p->first[rank]);
 }
 
-static lace_status start(const gpu_job *j, const char *name, const gpu_collect *p, lace_error *err)
+/* behind_kernel: what is before it in the queue is a kernel of ours, near whose end it may begin. */
+static lace_status start(const gpu_job *j, const char *name, bool behind_kernel,
+                         const gpu_collect *p, lace_error *err)
 {
     uint64_t most = 1;
     for (int32_t k = 0; k < p->n_ranks; k++)
         most = bytes_of(p, k) > most ? bytes_of(p, k) : most;
     uint64_t n = divide_up((int64_t)most, BLOCK_BYTES);
-    uint32_t grid[3] = {n < COLLECT_BLOCKS ? (uint32_t)n : COLLECT_BLOCKS, 1, 1};
-    return gpu_start(j, name, grid, COLLECT_THREADS, 0, p, err);
+    cuda_launch l = {.grid = {n < COLLECT_BLOCKS ? (uint32_t)n : COLLECT_BLOCKS},
+                     .block = {COLLECT_THREADS},
+                     .overlaps = behind_kernel && j->g->can.overlaps};
+    TRY(gpu_prepare(j->g, name, 0, &l.kernel, err));
+    void *arguments[] = {(void *)(uintptr_t)p};
+    return cuda_run(j->queue, &l, arguments, err);
 }
 
 lace_status card_link_collect(const gpu_job *j, const step *s, lace_error *err)
@@ -325,15 +331,17 @@ lace_status card_link_collect(const gpu_job *j, const step *s, lace_error *err)
     if (p.n_rows == 0)
         return LACE_OK;
     if (!l->nccl)
-        return start(j, "collect_rows", &p, err);
+        return start(j, "collect_rows", true, &p, err);
     for (int32_t k = 0; k < p.n_ranks; k++) {
         bytes[k] = bytes_of(&p, k);
         parts[k] = p.n_rows == 1 ? (void *)(p.x + p.first[k])
                                  : (void *)(p.staging + (uint64_t)k * p.part_bytes);
     }
-    if (p.n_rows == 1) /* columns lie together */
-        return nccl_share(l->nccl, j->queue, parts, bytes, err);
-    TRY(start(j, "collect_give", &p, err));
+    if (p.n_rows > 1)
+        TRY(start(j, "collect_give", true, &p, err));
     TRY(nccl_share(l->nccl, j->queue, parts, bytes, err));
-    return start(j, "collect_take", &p, err);
+    /* A row's columns lie together; yet a kernel stands between NCCL's and one that begins early. */
+    if (p.n_rows == 1)
+        p.n_ranks = 0;
+    return start(j, "collect_take", false, &p, err);
 }
