@@ -247,8 +247,9 @@ static bool has_early_angles(const matcher *m, const step *rope)
 {
     if (rope->op != OP_ROPE_KV)
         return true;
-    for (int t = 0; t < 2 && m->f->tables[t]; t++)
-        if (m->f->tables[t]->out[0].value == rope->in[0].value)
+    const step *at = m->p->steps + (m->f->embed != NULL), *end = m->p->steps + m->p->n_steps;
+    for (; at < end && at->op == OP_ROPE_TABLE; at++)
+        if (at->out[0].value == rope->in[0].value)
             return true;
     return false;
 }
