@@ -188,7 +188,8 @@ static void attend_six(const step *s, query *q, int n, const uint8_t *x, const b
                    .exponents = x + 2 * dim,
                    .extra = x,
                    .stride = words_row_bytes(dim),
-                   .n_groups = dim / 32};
+                   .n_groups = dim / 32,
+                   .next = x};
     for (int i = 0; i < n_halves; i++) {
         a.w[0] = keys + 2 * i * panel;
         a.w[1] = a.w[0] + panel;
@@ -205,7 +206,8 @@ static void attend_six(const step *s, query *q, int n, const uint8_t *x, const b
                     .extra = (const uint8_t *)weights.exponents,
                     .stride = sizeof weights.exponents[0],
                     .n_groups = n_halves,
-                    .out = &scores[0][0][0]};
+                    .out = &scores[0][0][0],
+                    .next = x};
     for (int32_t i = 0; i < s->kv.v_dim; i += GEMM_ROWS) {
         a.w[0] = values + i / VW * 2 * WORDS_GROUP_BYTES;
         a.w[1] = a.w[0] + 2 * WORDS_GROUP_BYTES;

@@ -128,11 +128,19 @@
         "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30",  \
         "xmm31"
 
+/* GEMM_FETCHED bytes: in 6 calls or more, as many as 32 columns of two panels have in any type. */
+#define FETCH_NEXT                                                                                 \
+    LINE("prefetcht1 (%[next])")                                                                   \
+    LINE("prefetcht1 64(%[next])")                                                                 \
+    LINE("prefetcht1 128(%[next])")                                                                \
+    LINE("prefetcht1 192(%[next])")
+_Static_assert(GEMM_FETCHED == 4 * 64, "FETCH_NEXT, and what GEMM adds to `next`");
+
 #define GEMM(name, group, group_bytes, x_bytes, extra_bytes)                                          \
     static void name(const gemm_args *args)                                                        \
     {                                                                                              \
         const uint8_t *wa = args->w[0], *wb = args->w[1], *x = args->x, *d = args->exponents;      \
-        const uint8_t *e = args->extra;                                                            \
+        const uint8_t *e = args->extra, *next = args->next;                                        \
         const uint8_t *x3 = x + 3 * args->x_stride, *d3 = d + 3 * args->stride;                    \
         const uint8_t *e3 = e + 3 * args->stride;                                                  \
         int64_t n = args->n_groups;                                                                \
@@ -140,7 +148,9 @@
             EACH_TOKEN(CLEAR_FLOATS, )                                                             \
             LINE(".p2align 5")                                                                     \
             LINE("1:")                                                                             \
+            FETCH_NEXT                                                                             \
             group                                                                                  \
+            LINE("add $256,%[next]")                                                                               \
             LINE("add $" #group_bytes ",%[wa]")                                                    \
             LINE("add $" #group_bytes ",%[wb]")                                                    \
             LINE("add $" #x_bytes ",%[x]")                                                               \
@@ -153,7 +163,7 @@
             LINE("jnz 1b")                                                                         \
             EACH_TOKEN(STORE, )                                                                    \
             : [wa] "+r"(wa), [wb] "+r"(wb), [x] "+r"(x), [x3] "+r"(x3), [d] "+r"(d),               \
-              [d3] "+r"(d3), [e] "+r"(e), [e3] "+r"(e3), [n] "+r"(n)                               \
+              [d3] "+r"(d3), [e] "+r"(e), [e3] "+r"(e3), [n] "+r"(n), [next] "+r"(next)                               \
             : [xs] "r"(args->x_stride), [s] "r"(args->stride), [out] "r"(args->out)                \
             : "memory", "cc", ALL_VECTORS);                               \
     }

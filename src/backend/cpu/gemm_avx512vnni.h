@@ -26,7 +26,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GEMM_TOKENS = 6, GEMM_ROWS = 32, GEMM_EXPONENT_LEAST = (127 - 60) << 23 };
+enum {
+    GEMM_TOKENS = 6,
+    GEMM_ROWS = 32,
+    GEMM_FETCHED = 256,
+    GEMM_EXPONENT_LEAST = (127 - 60) << 23
+};
 
 #define GEMM_SCALE_FACTOR (1.0f / (float)(1ull << 60))
 
@@ -38,9 +43,12 @@ typedef struct gemm_args {
     const uint8_t *extra;     /* of the first token: [n_groups, scales in a group] */
     uint64_t stride;          /* of both, bytes */
     int64_t n_groups;
-    float *out;          /* [6, 32] */
-    const uint8_t *next; /* of words: fetched meanwhile, `next_step` bytes */
-    int64_t next_step;   /* for every two columns */
+    float *out; /* [6, 32] */
+    /* Fetched meanwhile: GEMM_FETCHED bytes with each group; of words `next_step` with every two
+     * columns; nothing of bytes with one scale for 8 groups. If nothing is wanted, some memory that
+     * is mapped: looking for what is not takes time. */
+    const uint8_t *next;
+    int64_t next_step;
 } gemm_args;
 
 /* By [has mins][scales in a group - 1]. */

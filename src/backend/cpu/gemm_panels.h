@@ -1,13 +1,17 @@
 /*
  * Many tokens: panels are decoded, as many as fit in half of an L2 cache, and multiplied with all
  * tokens, 6 at a time. A part of matmul_quant_tmpl.h, for the levels that have a gemm.
+ *
+ * Meanwhile the panels that come next are fetched. With few tokens half as many are decoded, so that
+ * these stay in the cache. One core of Zen 5, a text in nomic-embed-text Q8_0, milliseconds: of 33
+ * tokens 15.1 -> 12.6, of 64 tokens 24.6 -> 21.6, of 128 tokens 44.6 -> 43.3.
  */
 #ifndef LACE_BACKEND_CPU_GEMM_PANELS_H
 #define LACE_BACKEND_CPU_GEMM_PANELS_H
 
 #include "backend/cpu/gemm_avx512vnni.h"
 
-enum { DECODED_BYTES = 512 * 1024 };
+enum { DECODED_BYTES = 512 * 1024, DECODED_BYTES_OF_FEW = 256 * 1024, FEW_DECODED = 128 };
 
 static int64_t decoded_panel_bytes(const tile_traits *t, int64_t n_cols)
 {
@@ -17,9 +21,10 @@ static int64_t decoded_panel_bytes(const tile_traits *t, int64_t n_cols)
 }
 
 /* Panels to decode at once: an even number. */
-static int64_t decoded_panels(const tile_traits *t, int64_t n_cols)
+static int64_t decoded_panels(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
 {
-    int64_t n = DECODED_BYTES / decoded_panel_bytes(t, n_cols) & ~(int64_t)1;
+    int64_t most = n_tokens > FEW_DECODED ? DECODED_BYTES : DECODED_BYTES_OF_FEW;
+    int64_t n = most / decoded_panel_bytes(t, n_cols) & ~(int64_t)1;
     return n < 2 ? 2 : n;
 }
 
@@ -34,7 +39,7 @@ static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n
     if (n_tokens <= QUANT_DIRECT)
         return extra_bytes(t, n_cols) * (uint64_t)n_tokens;
     return GEMM_TOKENS * gemm_token_bytes(t, n_cols) +
-           (uint64_t)(decoded_panels(t, n_cols) * decoded_panel_bytes(t, n_cols));
+           (uint64_t)(decoded_panels(t, n_cols, FEW_DECODED + 1) * decoded_panel_bytes(t, n_cols));
 }
 
 /* A bit for each of the next 16 of n that exists. */
@@ -78,11 +83,11 @@ static void make_gemm_token(const tile_traits *t, const uint8_t *x, int64_t n_co
 
 /*
  * All tokens with decoded panels, for rows [0, n_rows); out is that of the first row. scratch: for
- * what belongs to 6 tokens.
+ * what belongs to 6 tokens. From next to next_end is what is decoded after them.
  */
 static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64_t n_rows,
                              const tokens *x, int64_t n_tokens, float *out, int64_t out_stride,
-                             uint8_t *scratch)
+                             uint8_t *scratch, const uint8_t *next, const uint8_t *next_end)
 {
     gemm_fn gemm = t->is_bytes ? gemm_bytes_avx512vnni : gemm_avx512vnni[t->has_min][t->scales - 1];
     int64_t panel_bytes = decoded_panel_bytes(t, x->n_cols);
@@ -104,6 +109,8 @@ static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64
             bool is_single = n_rows - row <= TILE_ROWS;
             a.w[0] = decoded + row / TILE_ROWS * panel_bytes;
             a.w[1] = a.w[0] + (is_single ? 0 : panel_bytes);
+            a.next = next < next_end ? next : decoded;
+            next += a.n_groups * GEMM_FETCHED;
             gemm(&a);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
@@ -122,12 +129,15 @@ static void multiply_panels(const tile_traits *t,
 {
     uint8_t *decoded = scratch + GEMM_TOKENS * gemm_token_bytes(t, x->n_cols);
     int64_t tiles_in_panel = x->n_cols / (32 * t->groups);
-    int64_t most = decoded_panels(t, x->n_cols) * TILE_ROWS;
+    int64_t panel_bytes = tiles_in_panel * t->tile_bytes;
+    int64_t most = decoded_panels(t, x->n_cols, n_tokens) * TILE_ROWS;
     for (int64_t row = 0; row < n_rows; row += most) {
-        int64_t n = min_i64(most, n_rows - row);
-        decode(w + row / TILE_ROWS * tiles_in_panel * t->tile_bytes, tiles_in_panel,
-               divide_up(n, TILE_ROWS), decoded);
-        multiply_decoded(t, decoded, n, x, n_tokens, out + row, out_stride, scratch);
+        int64_t n = min_i64(most, n_rows - row), n_next = min_i64(most, n_rows - row - n);
+        const uint8_t *now = w + row / TILE_ROWS * panel_bytes;
+        const uint8_t *next = now + divide_up(n, TILE_ROWS) * panel_bytes;
+        decode(now, tiles_in_panel, divide_up(n, TILE_ROWS), decoded);
+        multiply_decoded(t, decoded, n, x, n_tokens, out + row, out_stride, scratch, next,
+                         next + divide_up(n_next, TILE_ROWS) * panel_bytes);
     }
 }
 

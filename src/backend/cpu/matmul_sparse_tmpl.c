@@ -257,6 +257,7 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
             bool is_single = n_rows - row <= SPARSE_PANEL;
             g.w[0] = expanded + row / SPARSE_PANEL * panel_bytes;
             g.w[1] = g.w[0] + (is_single ? 0 : panel_bytes);
+            g.next = g.w[0];
             gemm_avx512vnni[0][0](&g);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
