@@ -1,6 +1,8 @@
-/* A small product of each fast kind against plain C. */
+/* A small product of each fast kind, and attention by matrices, against plain C. */
 #include "backend/vulkan/self_test.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "backend/vulkan/recorder.h"
@@ -104,6 +106,128 @@ static lace_status multiply(trial *t, int n, lace_error *err)
     return status;
 }
 
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+/* Two heads of q for one of the cache, whose page has keys, then values. */
+enum { HEADS = 2, DIM = 64, PAGE_TOKENS = 32, SEEN = 20 };
+
+typedef struct attention {
+    float q[SEEN * HEADS * DIM], y[SEEN * HEADS * DIM];
+    uint16_t cache[2 * PAGE_TOKENS * DIM];
+    uint32_t tables[4], sequences[SEEN], positions[SEEN], seen[SEEN];
+} attention;
+
+static void make_attention(attention *a)
+{
+    memset(a, 0, sizeof *a);
+    for (int i = 0; i < SEEN * HEADS * DIM; i++)
+        a->q[i] = (float)((i * 31 + i / DIM * 5) % 97 - 48) / 64;
+    for (int i = 0; i < 2 * PAGE_TOKENS * DIM; i++)
+        a->cache[i] = f16_from_f32((float)((i * 23 + i / DIM * 3) % 89 - 44) / 32);
+    for (uint32_t i = 0; i < SEEN; i++) {
+        a->positions[i] = i;
+        a->seen[i] = i + 1;
+    }
+}
+
+/* As error_of: of the rows of q, each of which sees the positions up to its own. */
+static double attention_error(const attention *a)
+{
+    double wrong = 0, all = 1e-30;
+    for (int row = 0; row < SEEN * HEADS; row++) {
+        double sums[DIM] = {0}, total = 0;
+        for (int k = 0; k <= row / HEADS; k++) {
+            double dot = 0;
+            for (int i = 0; i < DIM; i++)
+                dot += (double)a->q[row * DIM + i] * (double)f16_to_f32(a->cache[k * DIM + i]);
+            double e = exp(dot / 8);
+            total += e;
+            for (int i = 0; i < DIM; i++)
+                sums[i] += e * (double)f16_to_f32(a->cache[(PAGE_TOKENS + k) * DIM + i]);
+        }
+        for (int i = 0; i < DIM; i++) {
+            double y = sums[i] / total, d = y - (double)a->y[row * DIM + i];
+            wrong += d * d;
+            all += y * y;
+        }
+    }
+    return wrong / all;
+}
+
+/* Attention of all rows, with `a` at an address of the device. */
+static lace_status run_attention(trial *t, uint64_t at, lace_error *err)
+{
+    step s = {.op = OP_ATTEND};
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        s.in[i].value = s.in[i].root = -1;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        s.out[i].value = s.out[i].root = -1;
+    s.in[0] = (operand){.width = HEADS * DIM,
+                        .stride = 4 * HEADS * DIM,
+                        .data = (uint8_t *)(uintptr_t)(at + offsetof(attention, q))};
+    s.out[0] = (operand){.value = 1,
+                         .root = 1,
+                         .width = HEADS * DIM,
+                         .stride = 4 * HEADS * DIM,
+                         .data = (uint8_t *)(uintptr_t)(at + offsetof(attention, y))};
+    s.a.attend.n_heads = HEADS;
+    s.a.attend.scale = 0.125f;
+    s.kv = (kv_layer){.data = (uint8_t *)(uintptr_t)(at + offsetof(attention, cache)),
+                      .page_bytes = 4 * PAGE_TOKENS * DIM,
+                      .v_offset = 2 * PAGE_TOKENS * DIM,
+                      .row_bytes = 2 * DIM,
+                      .v_row_bytes = 2 * DIM,
+                      .type = DTYPE_F16,
+                      .v_type = DTYPE_F16,
+                      .page_tokens = PAGE_TOKENS,
+                      .n_heads = 1,
+                      .head_dim = DIM,
+                      .v_dim = DIM};
+    vulkan_batch b = {.n_tokens = SEEN,
+                      .n_outputs = SEEN,
+                      .positions = at + offsetof(attention, positions),
+                      .sequences = at + offsetof(attention, sequences),
+                      .seen = at + offsetof(attention, seen),
+                      .tables = {at + offsetof(attention, tables)},
+                      .pages_per_sequence = 1};
+    recorder r = {.v = t->v,
+                  .given = {-1, -1},
+                  .batch = &b,
+                  .params = t->params,
+                  .params_host = t->params_host,
+                  .params_bytes = record_params_bytes(&s)};
+    TRY(vulkan_list_begin(t->q, &r.list, err));
+    lace_status status = record_step(&r, &s, 1, err);
+    if (status == LACE_OK)
+        status = record_end(&r, err);
+    if (status == LACE_OK)
+        status = vulkan_list_run(r.list, err);
+    if (status == LACE_OK)
+        status = vulkan_wait(t->q, err);
+    vulkan_list_free(r.list);
+    return status;
+}
+
+/* Whether attention of many tokens is right; what it allows is that of checkkernels. */
+static bool attends_right(trial *t)
+{
+    attention *a = mem_alloc(sizeof *a);
+    uint64_t at = 0;
+    if (!a)
+        return false;
+    make_attention(a);
+    bool is_run = vulkan_alloc(t->v, VULKAN_LOCAL, sizeof *a, &at, NULL, NULL) == LACE_OK &&
+                  vulkan_write(t->q, at, a, sizeof *a, NULL) == LACE_OK &&
+                  run_attention(t, at, NULL) == LACE_OK &&
+                  vulkan_read(t->q, a, at, sizeof *a, NULL) == LACE_OK;
+    bool is_right = is_run && attention_error(a) < 1e-7;
+    vulkan_free(t->v, at);
+    mem_free(a);
+    return is_right;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
 static lace_status prepare(trial *t, lace_error *err)
 {
     enum { FORM_BYTES = 4 * COLS * (MOST_TOKENS + RECORD_FEW) + 4096, PARAMS_BYTES = 8192 };
@@ -166,7 +290,7 @@ lace_status vulkan_self_test(vulkan *v, lace_error *err)
             vulkan_distrust_dot4(v);
     }
     if (status == LACE_OK && tests_matrices) {
-        if (is_right(t, MOST_TOKENS, 1e-5))
+        if (is_right(t, MOST_TOKENS, 1e-5) && attends_right(t))
             vulkan_note_passed(v, VULKAN_PASSED_MATRICES);
         else
             vulkan_distrust_matrices(v);
