@@ -120,7 +120,7 @@ VULKAN_SRC := $(if $(VULKAN),$(sort $(wildcard src/backend/vulkan/*.comp)))
 VULKAN_B   := build/vulkan
 VULKAN_SPV := $(patsubst src/backend/vulkan/%.comp,$(VULKAN_B)/%.spv,$(VULKAN_SRC))
 VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulkan_params.h \
-                   src/backend/vulkan/vulkan_types.def
+                   src/backend/vulkan/vulkan_types.def src/backend/lora_piece.h
 
 # Ranks over MPI are a plugin, which only mpicc can build. Without it a program has no ranks on several
 # machines, and says so. MPICC= (nothing) leaves it out on purpose.
@@ -486,7 +486,7 @@ vulkan: $(VULKAN_SPV)
 # Compilers know only NVIDIA's matrices; a script makes KHR's of them.
 $(VULKAN_B)/%.spv: src/backend/vulkan/%.comp $(VULKAN_INCLUDED) scripts/khr_matrix.pl
 	@mkdir -p $(@D)
-	$(call say,glsl)glslangValidator --quiet --target-env vulkan1.2 -V -DSHADER -Isrc/backend/vulkan -o $@.new $< && \
+	$(call say,glsl)glslangValidator --quiet --target-env vulkan1.2 -V -DSHADER -Isrc -Isrc/backend/vulkan -o $@.new $< && \
 	    spirv-val --target-env vulkan1.3 --scalar-block-layout $@.new && \
 	    $(if $(filter %_matrix,$*),scripts/khr_matrix.pl $@.new $@ && rm $@.new,mv $@.new $@)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of requests with LoRA adapters against the same requests without any.
 
-    bench/lora_speed.py build/lace model.gguf [--adapters 8] [--requests 32] [--rank 16] [--rounds 3]
+    bench/lora_speed.py build/lace model.gguf [--adapters 8] [--requests 32] [--rank 16] [--rounds 3] [--device auto]
 
 Makes adapters of random f16 values for all seven matrices of each layer, as PEFT writes them (the model
 must have the names of Llama), serves the model twice, with the adapters and without, and sends both
@@ -100,6 +100,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=18200)
+    parser.add_argument("--device", default="auto")
     a = parser.parse_args()
     shape = json.loads(subprocess.run([a.lace, "inspect", a.model, "-o", "json"], check=True,
                                       capture_output=True).stdout)["model"]
@@ -109,8 +110,8 @@ def main():
             n_bytes = write_adapter(f"{folder}/a{i}", shape, a.rank)
             options += ["--lora", f"a{i}={folder}/a{i}"]
             names.append(f"a{i}")
-        base = Server(a.lace, a.model, [], a.port)
-        adapted = Server(a.lace, a.model, options, a.port + 1)
+        base = Server(a.lace, a.model, ["--device", a.device], a.port)
+        adapted = Server(a.lace, a.model, options + ["--device", a.device], a.port + 1)
         try:
             ways = {"base": (base, ["base"]), "adapters": (adapted, names), "none of them": (adapted, ["base"])}
             for server, models in ways.values():

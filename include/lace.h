@@ -928,7 +928,8 @@ void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
  * In a list of tokens a row of an image is a number below -1. It is made of the image's bytes, so
  * prompts that begin with the same image share what was computed for it.
  *
- * A tower is computed on the CPU, and may be used by several threads: one after the other.
+ * A tower is computed on the CPU, wherever the model is, and may be used by several threads: one after
+ * the other.
  */
 typedef struct lace_tower lace_tower;
 typedef struct lace_image lace_image;

@@ -144,7 +144,7 @@ tokens follow, also of a text that had to give way to another, or whose beginnin
 means that the file which `lace convert` writes of the directory does so too. "card": on an H200, with
 floats in the cache, the GGUF file's logits are those of the CPU to 1e-6, token by token, in eights and in
 batches. An empty field was not tried. Of models that see images, an image's rows and the logits of a prompt with one in
-it are the reference's, with the vision tower from the directory and from an mmproj file; images are for the CPU so far.
+it are the reference's, with the vision tower from the directory and from an mmproj file; the tower runs on the CPU, the model on any device.
 
 This page is made of the tests' own output: `scripts/models-table.pl`.
 

@@ -162,6 +162,14 @@ typedef struct timed_rows {
     uint64_t room;
 } timed_rows;
 
+/* Where a device begins to work ahead. */
+typedef struct ahead_start {
+    int32_t token, position, sequence; /* what is to be computed first */
+    int32_t turn;                      /* rotation is by position + turn, for all that follow */
+    const float *adapter_scales;       /* as in a batch, for all that follow; NULL: none is used */
+    int32_t n_adapters;
+} ahead_start;
+
 /* ---- What a backend provides ----------------------------------------------------------------- */
 
 struct backend {
@@ -219,8 +227,8 @@ struct backend {
 
     /* Of those whose programs choose; the last three of those that work ahead of the host. */
     int32_t (*word)(const program *p, int32_t row);
-    lace_status (*begin)(program *p, int32_t token, int32_t position, int32_t sequence,
-                         const choice_rule *rule, lace_error *err);
+    lace_status (*begin)(program *p, const ahead_start *start, const choice_rule *rule,
+                         lace_error *err);
     lace_status (*ahead)(program *p, const int32_t *const *pages, int32_t sequence,
                          int32_t position, lace_error *err);
     lace_status (*next)(program *p, int32_t *word, lace_error *err);
@@ -349,8 +357,8 @@ static inline lace_status program_run(program *p, const batch *b, const choice_r
 
 /*
  * Queue a batch, which is copied: what was queued earlier is over before it begins, so pages that
- * are given back now may be taken by the next one. Where the program queues, a token below 0 is the
- * one chosen last for its sequence. Collect waits for the oldest batch that is queued; its results
+ * are given back now may be taken by the next one. Where the program queues, TOKEN_CHOSEN is the one
+ * chosen last for its sequence. Collect waits for the oldest batch that is queued; its results
  * stay until the next submit.
  */
 static inline lace_status program_submit(program *p, const batch *b, const choice_rule *rules,
@@ -449,10 +457,10 @@ static inline bool program_works_ahead(const program *p)
     return p->chooses && p->backend->ahead;
 }
 
-static inline lace_status program_begin(program *p, int32_t token, int32_t position,
-                                        int32_t sequence, const choice_rule *rule, lace_error *err)
+static inline lace_status program_begin(program *p, const ahead_start *start,
+                                        const choice_rule *rule, lace_error *err)
 {
-    return p->backend->begin(p, token, position, sequence, rule, err);
+    return p->backend->begin(p, start, rule, err);
 }
 
 static inline lace_status program_ahead(program *p, const int32_t *const *pages, int32_t sequence,

@@ -62,7 +62,8 @@ static bool follows(const lace_generation *g)
 /* Adds the token that a step under way chooses for g, whatever it will be. */
 static size_t add_unknown(lace_batcher *b, size_t n_items, const lace_generation *g)
 {
-    b->items[n_items] = (lace_item){.token = -1, .sequence = g->sequence, .want_logits = true};
+    b->items[n_items] =
+        (lace_item){.token = TOKEN_CHOSEN, .sequence = g->sequence, .want_logits = true};
     return n_items + 1;
 }
 

@@ -47,7 +47,8 @@ lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int
         n, min_i64(AHEAD_MOST, s->options.n_batch)); /* a window's pages hold that */
     a->n_queued = a->n_taken = 0;
     a->is_under_way = true;
-    return program_begin(s->runner->program, token, a->length, a->sequence, rule, err);
+    ahead_start start = runner_ahead_start(s->runner, token, a->length, a->sequence);
+    return program_begin(s->runner->program, &start, rule, err);
 }
 
 void ahead_hold(ahead *a)

@@ -110,7 +110,7 @@ static void order_patches(lace_tower *t, int32_t n_rows, int32_t n_cols)
                 t->segments[at] = row * n_cols + col;
                 t->axes[at] = row;
                 t->axes[n + at] = col;
-                t->items[at] = (lace_item){.token = -1, .want_logits = k == 0};
+                t->items[at] = (lace_item){.token = TOKEN_GIVEN, .want_logits = k == 0};
             }
 }
 

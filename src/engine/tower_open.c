@@ -49,9 +49,6 @@ static lace_status check_model(const lace_model *lm, const tower_config *c, lace
                          "the tower makes rows of %d values for a %s model, and the model is a %s "
                          "whose embeddings have %d",
                          c->n_out, expected, reader->architecture, reader->n_embd);
-    if (!lm->m->device->is_host)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "images are for models on the CPU so far: use --device cpu");
     return LACE_OK;
 }
 

@@ -71,6 +71,12 @@ static inline const int16_t *act_q8_sums(const void *row, int64_t width)
 /* ---- Batches --------------------------------------------------------------------------------- */
 
 /*
+ * Ids that are none. Of a batch that is queued, the token that was chosen last for its sequence, which
+ * the host does not know yet (backend/backend.h); and a token whose row the batch has itself.
+ */
+enum { TOKEN_CHOSEN = -1, TOKEN_GIVEN = -2 };
+
+/*
  * What changes from one run to the next: rows of tokens, of any number of sequences. Owned by the
  * runner (runner/runner.h).
  */
@@ -88,8 +94,8 @@ typedef struct batch {
     const int32_t *slots;
 
     /* These may be NULL. */
-    const float *embeddings; /* [n_tokens, embedding_width] taken as they are where a token's id is
-                                -1, or beside its own row (EMBED_BESIDE) */
+    const float *embeddings; /* [n_tokens, embedding_width] taken as they are of TOKEN_GIVEN, or
+                                beside a token's own row (EMBED_BESIDE) */
     int64_t embedding_width; /* values of such a row; 0: as many as are taken. A tower's rows have
                                 more behind those of the embedding (ADD_GIVEN) */
     const int32_t *seen;     /* [n_tokens] positions that a token sees, from the first on: up to
@@ -276,7 +282,7 @@ typedef enum embed_index {
     EMBED_BY_TOKEN,
     EMBED_BY_POSITION,
     EMBED_BY_SEGMENT,
-    EMBED_BY_KNOWN_TOKEN, /* the first row for ids that the table does not have, -1 too */
+    EMBED_BY_KNOWN_TOKEN, /* the first row for ids that the table does not have */
     EMBED_BESIDE,         /* by token; the batch's embedding, which is as wide, stands behind it */
 } embed_index;
 
@@ -312,7 +318,7 @@ typedef struct step {
             int32_t n;
             bool is_mean; /* their mean, as wide as one; else side by side */
         } gather_run;
-        struct { /* GIVEN: -> out[0]. ADD_GIVEN: out[0] +=, of tokens with the id -1 */
+        struct { /* GIVEN: -> out[0]. ADD_GIVEN: out[0] +=, of TOKEN_GIVEN */
             int64_t column;
         } given;
         struct { /* GRID_EMBED: -> out[0]: the patches' places, stretched over the table from corner
@@ -461,6 +467,7 @@ typedef struct step {
                     out[0] += scale * what in[0] becomes. See lora.h. */
             const struct lora_site *site;
             float scale;
+            uint64_t pieces; /* on a device: where kernels find what they read (lora_piece.h) */
         } lora;
         struct { /* COLLECT: this rank's columns in[0] -> the columns of all ranks out[0] */
             struct ranks *ranks; /* rank/rank.h */

@@ -125,7 +125,7 @@ static lace_status make_part(cutting *c, int32_t part, const int32_t *devices, p
             break;
         *copy = *s;
         out->device = devices[i];
-        out->reads_embeddings = out->reads_embeddings || s->op == OP_EMBED;
+        out->reads_embeddings = out->reads_embeddings || step_may_read_given(s);
         mark_crossings(c, part, s, to);
     }
     return plan_check(to, err);

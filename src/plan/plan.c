@@ -110,6 +110,16 @@ step *plan_append(plan *p, op o)
     return s;
 }
 
+int64_t plan_given_width(const plan *p)
+{
+    if (plan_is_beside(p))
+        return p->steps[0].a.embed.table->n_cols;
+    for (int32_t i = 0; i < p->n_steps; i++)
+        if (step_may_read_given(&p->steps[i]))
+            return p->limits.given_width;
+    return 0;
+}
+
 uint64_t plan_vector_bytes(const plan *p, uint64_t align)
 {
     uint64_t bytes = 0;

@@ -22,6 +22,8 @@ typedef struct plan_limits {
     bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
     bool gives_hidden;    /* of all tokens, beside the result: what it is made of */
     int32_t n_deep;       /* first layers behind which rows of images are added (ADD_GIVEN) */
+    int32_t n_adapters;   /* whose scales batches have */
+    int64_t given_width;  /* values of the rows that batches may bring along for TOKEN_GIVEN */
 } plan_limits;
 
 /* An intermediate: [max_tokens or max_outputs rows, width]. */
@@ -59,6 +61,12 @@ typedef struct plan {
     uint64_t value_bytes;    /* memory of all values, once they are placed */
     uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (cut.h) */
 } plan;
+
+/* Whether it reads the batch's own rows, if there are any. */
+static inline bool step_may_read_given(const step *s)
+{
+    return s->op == OP_EMBED || s->op == OP_ADD_GIVEN || s->op == OP_GIVEN;
+}
 
 lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err);
 lace_status plan_copy(const plan *p, plan **out, lace_error *err);
@@ -129,6 +137,15 @@ static inline uint64_t plan_batch_bytes(const plan_value *v, const batch *b)
 {
     return (uint64_t)(v->is_output ? b->n_outputs : b->n_tokens) * (uint64_t)v->row_factor *
            act_row_bytes(v->format, v->width);
+}
+
+/* Values of the rows that batches bring along, of all tokens or of TOKEN_GIVEN; 0: nothing reads any. */
+int64_t plan_given_width(const plan *p);
+
+/* Whether each token brings such a row along (EMBED_BESIDE). */
+static inline bool plan_is_beside(const plan *p)
+{
+    return p->n_steps > 0 && p->steps[0].op == OP_EMBED && p->steps[0].a.embed.by == EMBED_BESIDE;
 }
 
 /* Rows that the plan gives out of a batch beside its result; 0 where it gives none. */

@@ -49,7 +49,9 @@ static lace_status create_program(runner *r, lace_error *err)
                           .stops_at_hidden = o->stops_at_hidden,
                           .wants_scores = o->wants_scores,
                           .gives_hidden = o->gives_hidden,
-                          .n_deep = o->n_deep};
+                          .n_deep = o->n_deep,
+                          .n_adapters = r->n_adapters,
+                          .given_width = o->row_width};
     return runner_compile(r, &limits, build_adapted, &r->program, err);
 }
 
@@ -262,7 +264,7 @@ static void fill_images(runner *r)
             memcpy(r->given + t * r->options.row_width,
                    s->rows + (int64_t)(position - s->start) * r->options.row_width,
                    (size_t)r->options.row_width * sizeof *r->given);
-            r->tokens[t] = -1;
+            r->tokens[t] = TOKEN_GIVEN;
             r->seen[t] = r->options.sees_both_ways ? s->start + s->n : position + 1;
         }
         find_axes(list, position, axes);
@@ -289,17 +291,21 @@ float *runner_adapter_scales(const runner *r, int32_t sequence)
     return r->adapter_scales + (size_t)sequence * (size_t)r->n_adapters;
 }
 
+static bool scales_any(const runner *r, int32_t sequence)
+{
+    const float *scales = runner_adapter_scales(r, sequence);
+    for (int32_t a = 0; a < r->n_adapters; a++)
+        if (scales[a] != 0)
+            return true;
+    return false;
+}
+
 /* Whether a token of the batch uses an adapter. */
 static bool uses_adapters(const runner *r)
 {
-    if (r->n_adapters == 0)
-        return false;
-    for (int32_t i = 0; i < r->b.n_tokens; i++) {
-        const float *scales = runner_adapter_scales(r, r->sequences[i]);
-        for (int32_t a = 0; a < r->n_adapters; a++)
-            if (scales[a] != 0)
-                return true;
-    }
+    for (int32_t i = 0; r->n_adapters > 0 && i < r->b.n_tokens; i++)
+        if (scales_any(r, r->sequences[i]))
+            return true;
     return false;
 }
 
@@ -329,6 +335,21 @@ size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
     if (!r->m->config.encoder.is_on)
         fill_images(r);
     return n;
+}
+
+ahead_start runner_ahead_start(const runner *r, int32_t token, int32_t position, int32_t sequence)
+{
+    ahead_start start = {.token = token, .position = position, .sequence = sequence};
+    if (r->options.row_width > 0 && r->m->rope.sections[0] > 0) {
+        int32_t axes[3];
+        find_axes(&r->images[sequence], position, axes);
+        start.turn = axes[0] - position;
+    }
+    if (scales_any(r, sequence)) {
+        start.adapter_scales = r->adapter_scales;
+        start.n_adapters = r->n_adapters;
+    }
+    return start;
 }
 
 lace_status runner_reserve(runner *r, lace_error *err)

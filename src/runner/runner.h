@@ -101,6 +101,9 @@ size_t runner_fill(runner *r, const lace_item *items, size_t n_items);
  * is empty. */
 float *runner_adapter_scales(const runner *r, int32_t sequence);
 
+/* What a device needs to know to work ahead from a token of text at this position on. */
+ahead_start runner_ahead_start(const runner *r, int32_t token, int32_t position, int32_t sequence);
+
 /* Make room for the batch. LACE_E_CONTEXT: there is none; some sequences may have pages already,
  * which states_set_length gives back. */
 lace_status runner_reserve(runner *r, lace_error *err);

@@ -1,7 +1,8 @@
 /*
  * Models that see: tiny ones with one image in their prompt, whose rows, logits and continuation were
  * recorded with the reference implementation in float32. The tower comes from the directory and from
- * the mmproj file, the model from the directory and from its GGUF file.
+ * the mmproj file, the model from the directory and from its GGUF file. LACE_DEVICE names the model's
+ * device; towers are always on the CPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,19 @@
 #include "scratch.h"
 #include "tap.h"
 
-/* As test_golden.c has it for text. */
-#define TOLERANCE       1e-9
 #define IMAGE_TOLERANCE 1e-9
+
+static bool device_is(const char *kind)
+{
+    const char *name = getenv("LACE_DEVICE");
+    return name && strncmp(name, kind, strlen(kind)) == 0;
+}
+
+/* As test_golden.c has it for text. */
+static double tolerance(void)
+{
+    return device_is("cuda") || device_is("vulkan") ? 1e-6 : 1e-9;
+}
 
 typedef struct subject {
     golden g;
@@ -200,7 +211,7 @@ static void prompt_in(const subject *s, int32_t n_threads, int32_t n_batch)
     double after = eval_text(s, session, end, s->g.n_tokens - end);
     tap_note("worst rows: nmse %.2g before the image, %.2g in it, %.2g behind it", before, within,
              after);
-    CHECK(before <= TOLERANCE && within <= TOLERANCE && after <= TOLERANCE);
+    CHECK(before <= tolerance() && within <= tolerance() && after <= tolerance());
     int32_t next =
         best(lace_session_logits(session, (size_t)(s->g.n_tokens - end) - 1), s->g.n_vocab);
     for (int32_t i = 0; i < s->g.n_greedy; i++) {
@@ -351,7 +362,9 @@ static void check_pair(const char *name, subject *s, const char *model_path, con
     lace_tower_options o = lace_tower_options_default();
     o.n_threads = 2;
     o.min_tokens = 1; /* mmproj files do not say how small images may be */
-    if (lace_model_open(model_path, NULL, &s->model, &err) != LACE_OK ||
+    lace_model_options at = lace_model_options_default();
+    at.device = getenv("LACE_DEVICE");
+    if (lace_model_open(model_path, &at, &s->model, &err) != LACE_OK ||
         lace_tower_open(s->model, tower_path, &o, &s->tower, &err) != LACE_OK) {
         tap_case_arg(name, failed, err.text);
         lace_model_close(s->model);

@@ -2,6 +2,7 @@
 #include "check_gpu.h"
 
 #include "backend/cuda/lower.h"
+#include "backend/lora_pieces.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,22 @@ static void operands_to_card(gpu_step *g)
     }
 }
 
+/* Adapters: their matrices, and the list that kernels read. */
+static void site_to_card(step *s)
+{
+    enum { MOST = 16 };
+    const lora_site *site = s->a.lora.site;
+    lora_piece list[MOST];
+    for (int32_t i = 0; i < site->n_pairs && i < MOST; i++) {
+        const lora_pair *p = &site->pairs[i];
+        list[i] =
+            lora_piece_of(p, (uint64_t)(uintptr_t)copy_to_card(p->down, lora_down_size(site, p)),
+                          (uint64_t)(uintptr_t)copy_to_card(p->up, lora_up_size(site, p)));
+    }
+    s->a.lora.pieces =
+        (uint64_t)(uintptr_t)copy_to_card(list, (uint64_t)site->n_pairs * sizeof *list);
+}
+
 static void arguments_to_card(step *s, uint64_t states_bytes)
 {
     switch (s->op) {
@@ -125,6 +142,10 @@ static void arguments_to_card(step *s, uint64_t states_bytes)
         s->kv.data = copy_to_card(s->kv.data, states_bytes);
         s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
         break;
+    case OP_LORA_DOWN:
+    case OP_LORA_UP:
+        site_to_card(s);
+        break;
     default: {
         op_vector vectors[OP_MAX_VECTORS];
         int n = step_vectors(s, vectors);
@@ -150,9 +171,24 @@ void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t 
                            .sequences = copy_to_card(sequences, n),
                            .seen = copy_to_card(b->seen, n),
                            .segments = copy_to_card(b->segments, n),
+                           .tokens = copy_to_card(b->tokens, n),
+                           .n_outputs = b->n_outputs,
+                           .outputs = copy_to_card(b->outputs, 4 * (uint64_t)b->n_outputs),
+                           .given_width = b->embedding_width,
+                           .given = copy_to_card(b->embeddings, n * (uint64_t)b->embedding_width),
+                           .n_axes = b->n_axes,
+                           .axes = copy_to_card(b->axes, n * (uint64_t)b->n_axes),
                            .pages_per_sequence = pages_per_sequence,
                            .host = b,
                            .host_sequences = sequences};
+    if (b->adapter_scales) {
+        int32_t last = 0;
+        for (int t = 0; t < b->n_tokens; t++)
+            last = b->sequences[t] > last ? b->sequences[t] : last;
+        g->batch.scales =
+            copy_to_card(b->adapter_scales, 4 * (uint64_t)(last + 1) * (uint64_t)b->n_adapters);
+        g->batch.n_adapters = b->n_adapters;
+    }
     if (tables) {
         uint64_t row = 4 * (uint64_t)pages_per_sequence;
         uint8_t *at = on_card(row * (uint64_t)n_sequences);
@@ -204,7 +240,7 @@ void check_gpu_run_step(const step *s, const batch *b, const worker *w)
     if (w->index != 0)
         return;
     gpu_step g;
-    gpu_step_prepare(&g, s, b, b->slots, NULL, 0, 0, 0, 0);
+    gpu_step_prepare(&g, s, b, b->slots ? b->slots : b->sequences, NULL, 0, 0, 0, 0);
     uint64_t slots_bytes = 0;
     for (int t = 0; op_describe(s->op)->state == OP_RECURRENT && t < b->n_tokens; t++) {
         uint64_t bytes = (uint64_t)(b->slots[t] + 1) * s->recurrent.slot_bytes;
@@ -233,6 +269,8 @@ static void check_as_table(const kernel_table *ref)
     check_moe(ref, &table);
     check_scan(ref, &table);
     check_streams(ref, &table);
+    check_lora(ref, &table);
+    check_image(ref, &table);
 }
 
 static int compare(const void *a, const void *b)

@@ -72,7 +72,7 @@ static void check_given(op which, const kernel_table *ref, const kernel_table *t
             float *rows = check_alloc(4 * (uint64_t)(3 * width) * MAX_TOKENS);
             check_fill_f32(rows, (int64_t)3 * width * MAX_TOKENS, CHECK_NORMAL);
             for (int t = 0; t < MAX_TOKENS; t++)
-                tokens[t] = t % 3 ? -1 : 7;
+                tokens[t] = t % 3 ? TOKEN_GIVEN : 7;
             batch b = {.n_tokens = MAX_TOKENS,
                        .tokens = tokens,
                        .embeddings = rows,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/lora_pieces.h"
 #include "backend/vulkan/recorder.h"
 #include "backend/vulkan/vulkan_weights.h"
 #include "check_products.h"
@@ -132,12 +133,28 @@ static const weight *put_weights(const weight *w, int n, bool is_table)
     return out;
 }
 
+/* Adapters: their matrices, and the list that shaders read. */
+static void put_site(step *s)
+{
+    enum { MOST = 16 };
+    const lora_site *site = s->a.lora.site;
+    lora_piece list[MOST];
+    for (int32_t i = 0; i < site->n_pairs && i < MOST; i++) {
+        const lora_pair *p = &site->pairs[i];
+        list[i] = lora_piece_of(p, address_of(put(p->down, lora_down_size(site, p))),
+                                address_of(put(p->up, lora_up_size(site, p))));
+    }
+    s->a.lora.pieces = address_of(put(list, (uint64_t)site->n_pairs * sizeof *list));
+}
+
 static void put_arguments(step *s)
 {
     op_vector vectors[OP_MAX_VECTORS];
     int n = step_vectors(s, vectors);
     for (int i = 0; i < n; i++)
         *vectors[i].at = put(*vectors[i].at, 4 * (uint64_t)vectors[i].n);
+    if (s->op == OP_LORA_DOWN || s->op == OP_LORA_UP)
+        put_site(s);
     if (s->op == OP_EMBED)
         s->a.embed.table = put_weights(s->a.embed.table, 1, true);
     if (step_is_matmul(s))
@@ -229,6 +246,19 @@ static void put_batch(const batch *b, vulkan_batch *on)
     on->segments = address_of(put(b->segments ? b->segments : zeros, n));
     on->outputs = address_of(put(b->outputs, 4 * (uint64_t)b->n_outputs));
     on->axis_stride = b->n_tokens;
+    on->sequences = address_of(put(b->sequences, n));
+    if (b->adapter_scales) {
+        int32_t last = 0;
+        for (int32_t t = 0; t < b->n_tokens; t++)
+            last = b->sequences[t] > last ? b->sequences[t] : last;
+        on->scales =
+            address_of(put(b->adapter_scales, 4 * (uint64_t)(last + 1) * (uint64_t)b->n_adapters));
+        on->n_adapters = b->n_adapters;
+        on->has_adapters = true;
+    }
+    on->given_width = b->embedding_width;
+    if (b->embeddings)
+        on->given = address_of(put(b->embeddings, n * (uint64_t)b->embedding_width));
     for (int32_t t = 0; b->positions && t < b->n_tokens; t++) {
         seen[t] = batch_seen(b, t);
         for (int32_t axis = 0; axis < ROPE_MAX_AXES; axis++)
@@ -371,6 +401,8 @@ static void check_families(const kernel_table *ref)
     check_delta(ref, &table);
     check_heads(ref, &table);
     check_sparse(ref, &table);
+    check_lora(ref, &table);
+    check_image(ref, &table);
     check_products(ref);
     check_expert_products(ref);
 }

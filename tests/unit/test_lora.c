@@ -1,4 +1,7 @@
-/* LoRA adapters: a model with them computes what the model with merged weights does. */
+/*
+ * LoRA adapters: a model with them computes what the model with merged weights does. LACE_DEVICE=cuda
+ * or vulkan: on that device, too.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +14,9 @@
 #include "scratch.h"
 #include "tap.h"
 
-/* f32 throughout; sums differ in their order. */
-#define TOLERANCE 1e-9
+/* f32 throughout; sums differ in their order. Cards multiply with activations of 15 bits. */
+#define TOLERANCE      1e-9
+#define CARD_TOLERANCE 1e-6
 
 enum { N_TOKENS = 40, N_SEQUENCES = 5 };
 
@@ -101,10 +105,17 @@ static float *merged_logits(const weights *files, const kit_use *uses, int n_use
     return out;
 }
 
+/* Another device than those that are always tested. */
+static const char *card(void)
+{
+    const char *name = getenv("LACE_DEVICE");
+    return name && *name ? name : NULL;
+}
+
 static bool are_close(const float *found, const float *expected, int n_vocab)
 {
     double error = nmse(found, expected, N_TOKENS * (size_t)n_vocab);
-    if (error <= TOLERANCE)
+    if (error <= (card() ? CARD_TOLERANCE : TOLERANCE))
         return true;
     tap_note("nmse %g", error);
     return false;
@@ -173,9 +184,11 @@ static void merged_cases(void)
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const form *f = &forms[i];
         char name[128];
-        snprintf(name, sizeof name, "%s_%s_rank_%d_type_%d_equals_merged", f->model, f->device,
-                 f->rank, f->type);
         form copy = *f;
+        if (card() && strcmp(f->device, "cpu") == 0)
+            copy.device = card();
+        snprintf(name, sizeof name, "%s_%s_rank_%d_type_%d_equals_merged", f->model, copy.device,
+                 f->rank, f->type);
         tap_case_arg(name, equals_merged, &copy);
     }
 }
@@ -262,7 +275,9 @@ static void mixed_batches_equal_merged_weights(void *arg)
     for (int i = 0; i < N_SEQUENCES; i++)
         same[i] = calloc(N_TOKENS * (size_t)n_vocab, sizeof(float));
     eval_mixed(base, same, n_vocab);
-    CHECK(memcmp(same[2], out[2], N_TOKENS * (size_t)n_vocab * sizeof(float)) == 0);
+    bool has_same_bits = memcmp(same[2], out[2], N_TOKENS * (size_t)n_vocab * sizeof(float)) == 0;
+    /* Cards fuse other steps where those of adapters stand between them, and round elsewhere. */
+    CHECK(has_same_bits || (card() && are_close(out[2], same[2], n_vocab)));
     CHECK(memcmp(same[0], out[0], N_TOKENS * (size_t)n_vocab * sizeof(float)) != 0);
     for (int i = 0; i < N_SEQUENCES; i++) {
         free(out[i]);
@@ -648,6 +663,9 @@ int main(void)
                  "ref");
     tap_case_arg("mixed_batches_equal_merged_weights_on_a_late_device",
                  mixed_batches_equal_merged_weights, "ref:1");
+    if (card())
+        tap_case_arg("mixed_batches_equal_merged_weights_on_LACE_DEVICE",
+                     mixed_batches_equal_merged_weights, (void *)(uintptr_t)card());
     CASE(sessions_refuse_what_cannot_be);
     for (size_t i = 0; i < sizeof peft_models / sizeof *peft_models; i++) {
         char name[64];

@@ -18,8 +18,10 @@ extern "C" __global__ void __launch_bounds__(BORDER_THREADS)
         for (int i = threadIdx.x; i < p.values[v].n; i += BORDER_THREADS)
             to[i] = __ldcv(from + i);
     }
-    if (threadIdx.x == 0 && p.said)
+    if (threadIdx.x == 0 && p.said) {
         *(uint4 *)p.state = __ldcv((const uint4 *)p.said);
+        p.state->turn = __ldcv(&p.said->turn);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BORDER_THREADS)

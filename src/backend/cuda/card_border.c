@@ -153,10 +153,11 @@ lace_status card_border_copy_large(cuda_queue *q, const border_copy *large, int3
     return LACE_OK;
 }
 
-void card_border_begin_token(card_border *b, int32_t token, int32_t position, int32_t sequence)
+void card_border_begin_token(card_border *b, int32_t token, int32_t position, int32_t turn,
+                             int32_t sequence)
 {
     int32_t number = b->token->said.n_chosen + 1;
-    b->token->said = (decode_state){token, position, sequence, number};
+    b->token->said = (decode_state){token, position, sequence, number, turn};
     atomic_thread_fence(memory_order_seq_cst);
 }
 

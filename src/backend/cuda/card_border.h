@@ -57,7 +57,8 @@ lace_status card_border_copy_large(cuda_queue *q, const border_copy *large, int3
                                    lace_error *err);
 
 /* Say which token it is; and wait until what leaves is there. */
-void card_border_begin_token(card_border *b, int32_t token, int32_t position, int32_t sequence);
+void card_border_begin_token(card_border *b, int32_t token, int32_t position, int32_t turn,
+                             int32_t sequence);
 lace_status card_border_wait_token(card_border *b, lace_error *err);
 
 #endif

@@ -257,11 +257,6 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
 static lace_status run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
-    const step *first = &((cuda_program *)p)->p->steps[0];
-    bool takes_rows = first->op == OP_EMBED && first->a.embed.by == EMBED_BESIDE;
-    if ((b->embeddings && !takes_rows) || b->axes)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "GPUs compute batches of tokens alone; use --device cpu");
     return gpu_plan_run(((cuda_program *)p)->on_card, b, rules, is_traced, err);
 }
 
@@ -310,10 +305,10 @@ static int32_t word(const program *p, int32_t row)
     return gpu_plan_word(((const cuda_program *)p)->on_card, row);
 }
 
-static lace_status begin(program *p, int32_t token, int32_t position, int32_t sequence,
-                         const choice_rule *rule, lace_error *err)
+static lace_status begin(program *p, const ahead_start *start, const choice_rule *rule,
+                         lace_error *err)
 {
-    return gpu_plan_begin(((cuda_program *)p)->on_card, token, position, sequence, rule, err);
+    return gpu_plan_begin(((cuda_program *)p)->on_card, start, rule, err);
 }
 
 static lace_status ahead(program *p, const int32_t *const *pages, int32_t sequence,

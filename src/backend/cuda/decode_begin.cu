@@ -9,11 +9,13 @@ enum { BEGIN_THREADS = 1024 };
 extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
     decode_begin_kernel(const __grid_constant__ decode_begin p)
 {
-    __shared__ int token, position;
+    __shared__ int token, position, turn;
     __shared__ float parts[BEGIN_THREADS / 32];
     const int tid = threadIdx.x, lane = tid & 31;
     wait_for_last();
     let_next_begin();
+    if (tid == 32)
+        turn = p.state->turn;
     if (tid < 32) {
         if (p.best) {
             float value = -INFINITY, v[DECODE_MAX_BLOCKS / 32];
@@ -63,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
     __syncthreads();
     for (int n = 0; n < 2; n++)
         for (int i = tid; p.angles[n] && i < p.n_dims[n] / 2; i += BEGIN_THREADS) {
-            float angle = __fmul_rn((float)position, p.frequencies[n][i]), s, c;
+            float angle = __fmul_rn((float)(position + turn), p.frequencies[n][i]), s, c;
             sincosf(angle, &s, &c);
             p.angles[n][2 * i] = c * p.magnitudes[n];
             p.angles[n][2 * i + 1] = s * p.magnitudes[n];

@@ -273,6 +273,11 @@ static void add_plain(matcher *m, int32_t i)
     f->segments[f->n_segments - 1].n_steps++;
 }
 
+static bool is_behind_fused(const matcher *m)
+{
+    return m->f->n_segments > 0 && m->f->segments[m->f->n_segments - 1].is_fused;
+}
+
 /* The end of a plan, from step i on. */
 static bool match_head(matcher *m, int32_t i)
 {
@@ -284,7 +289,7 @@ static bool match_head(matcher *m, int32_t i)
                 tile_kind_of(s[2].a.matmul.weights[0]->type) != TILE_F32 &&
                 gpu_product_fits(m->g, &s[2]);
     /* Behind a fused layer the norm's factor is all that is left to do. */
-    bool is_made = m->f->n_segments == 0 || !m->f->segments[m->f->n_segments - 1].is_fused;
+    bool is_made = !is_behind_fused(m);
     bool is_usual = s[1].op == OP_RMS_NORM && s[0].in[0].value == m->residual;
     if (!ends || (!is_usual && (!is_made || is_of_own_type(&s[2]))))
         return false;
@@ -300,6 +305,11 @@ static void match_segments(matcher *m, int32_t i)
     int32_t n = m->p->n_steps;
     while (i < n && !match_head(m, i)) {
         layer_steps l;
+        /* Single tokens have no rows of their own: between fused layers nothing stands here. */
+        if (m->p->steps[i].op == OP_ADD_GIVEN && is_behind_fused(m)) {
+            i++;
+            continue;
+        }
         int32_t taken = match_layer(&m->p->steps[i], n - i, m->residual, m->is_part, m->g, &l);
         if (taken > 0 && can_run(&l, m->g) && is_closed(m, i, i + taken)) {
             add_layer(m, i, taken, &l);

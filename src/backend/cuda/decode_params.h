@@ -50,6 +50,7 @@ enum {
 /* Which token is computed; the card advances it by itself when it chooses tokens. */
 typedef struct decode_state {
     int32_t token, position, sequence, n_chosen;
+    int32_t turn; /* rotation is by position + turn: images in front take less room there */
 } decode_state;
 
 /* The largest result of a block, and its row. */

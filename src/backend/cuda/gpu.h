@@ -157,7 +157,13 @@ typedef struct gpu_batch {
     const int32_t *positions;       /* [n_tokens] */
     const int32_t *segments, *seen; /* [n_tokens], or NULL */
     const int32_t *outputs;         /* [n_outputs] */
-    const float *beside;      /* [n_tokens, width] what EMBED_BESIDE puts behind rows, or NULL */
+    const float *given; /* [n_tokens, given_width] rows that tokens bring along, or NULL */
+    int64_t given_width;
+    const int32_t *axes; /* [n_axes, n_tokens], or NULL */
+    int32_t n_axes;
+    const float *scales; /* [n_sequences, n_adapters] how much of each adapter, or NULL */
+    int32_t n_adapters;
+    const int32_t *turn;      /* [1] how far rotation is from the one token's position, or NULL */
     const int32_t *sequences; /* [n_tokens] rows of the page tables */
     const int32_t *tables[GPU_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] page numbers */
     int32_t pages_per_sequence;

@@ -48,13 +48,39 @@ typedef struct gpu_embed {
     const uint8_t *table;
     const int32_t *tokens; /* or what else says which row is taken; NULL: the first */
     const float *beside;   /* [n_tokens, width] stands behind each row; NULL: nothing does */
+    const float *given;    /* [n_tokens, given_stride] rows of tokens `given_id`; NULL: none */
     float *out;
-    int64_t out_stride;
+    int64_t out_stride, given_stride;
     uint64_t row_bytes;
     uint32_t n_rows; /* what is not below takes the first */
     int32_t type, width;
+    int32_t given_id; /* TOKEN_GIVEN */
     float scale;
 } gpu_embed;
+
+/* y += columns of the rows that tokens `given_id` bring along. */
+typedef struct gpu_add_given {
+    const float *given; /* its first column */
+    const int32_t *tokens;
+    float *y;
+    int64_t given_stride, y_stride;
+    int32_t width, given_id;
+} gpu_add_given;
+
+enum { GPU_MAX_AXES = 4 };
+
+/* Rows of [width / 2] cosines and sines: angles of positions, or where a batch has axes, of those. */
+typedef struct gpu_rope_table {
+    const float *frequencies; /* [width / 2] */
+    float *y;
+    int64_t y_stride;
+    const int32_t *positions; /* [n_tokens] */
+    const int32_t *turn;      /* [1] is added to positions; NULL: nothing is */
+    const int32_t *axes;      /* [n_axes, n_tokens], or NULL */
+    int32_t n_axes, n_tokens, width, is_interleaved;
+    int32_t sections[GPU_MAX_AXES];
+    float magnitude;
+} gpu_rope_table;
 
 /* Row operations: y of row t at t * y_stride. Each uses what it needs. */
 typedef struct gpu_rows {
@@ -62,7 +88,7 @@ typedef struct gpu_rows {
     float *y;
     int64_t x_stride, z_stride, y_stride;
     const float *weight, *bias;
-    const int32_t *indices;     /* gather: rows of x; rope table: positions */
+    const int32_t *indices;     /* gather: rows of x; temperature: positions */
     int32_t width, group, kind; /* group: of a norm; columns of each value of a gate */
     float scale, eps;
 } gpu_rows;

@@ -7,12 +7,24 @@
 #include "backend/cuda/gpu_params.h"
 #include "backend/cuda/handover.h"
 #include "backend/cuda/launch_recurrent.h"
+#include "backend/cuda/lora_params.h"
+#include "base/numbers.h"
+#include "ops/lora.h"
 #include "ops/op_info.h"
 
-enum { ROW_THREADS = 256, HEAD_THREADS = 128, MATVEC_THREADS = 256, BLOCKS_PER_PROCESSOR = 4 };
+enum {
+    ROW_THREADS = 256,
+    HEAD_THREADS = 128,
+    MATVEC_THREADS = 256,
+    BLOCKS_PER_PROCESSOR = 4,
+    LORA_WARPS = ROW_THREADS / 32,
+    LORA_MOST_PARTS = 16
+};
 
 /* Rows of a grid's y dimension at most. */
 enum { MAX_GRID_Y = 65535 };
+
+_Static_assert((int)GPU_MAX_AXES == (int)ROPE_MAX_AXES, "kernels know as many axes as steps");
 
 lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
                       uint32_t shared_bytes, const void *params, lace_error *err)
@@ -48,7 +60,10 @@ static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err
     const weight *table = s->a.embed.table;
     gpu_embed p = {.table = table->data,
                    .tokens = embed_indices(j->batch, s->a.embed.by),
-                   .beside = s->a.embed.by == EMBED_BESIDE ? j->batch->beside : NULL,
+                   .beside = s->a.embed.by == EMBED_BESIDE ? j->batch->given : NULL,
+                   .given = s->a.embed.by == EMBED_BY_TOKEN ? j->batch->given : NULL,
+                   .given_stride = j->batch->given_width,
+                   .given_id = TOKEN_GIVEN,
                    .out = data(&s->out[0]),
                    .out_stride = floats(&s->out[0]),
                    .row_bytes = row_bytes(table->type, table->n_cols),
@@ -57,6 +72,51 @@ static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err
                    .width = (int32_t)table->n_cols,
                    .scale = s->a.embed.scale};
     return start_rows(j, "embed_rows", j->batch->n_tokens, 1, &p, err);
+}
+
+/* Batches without such rows, as all single tokens that are recorded, have nothing to add. */
+static lace_status launch_add_given(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_add_given p = {.tokens = j->batch->tokens,
+                       .y = data(&s->out[0]),
+                       .given_stride = j->batch->given_width,
+                       .y_stride = floats(&s->out[0]),
+                       .width = (int32_t)s->out[0].width,
+                       .given_id = TOKEN_GIVEN};
+    if (!j->batch->given)
+        return LACE_OK;
+    p.given = j->batch->given + s->a.given.column;
+    return start_rows(j, "add_given_rows", j->batch->n_tokens, 1, &p, err);
+}
+
+/* Batches of which no row uses an adapter have nothing to do here. A recorded token always looks. */
+static lace_status launch_lora(const gpu_job *j, const step *s, lace_error *err)
+{
+    const gpu_batch *b = j->batch;
+    const lora_site *site = s->a.lora.site;
+    bool is_down = s->op == OP_LORA_DOWN;
+    gpu_lora p = {.pieces = (const lora_piece *)(uintptr_t)s->a.lora.pieces,
+                  .x = data(&s->in[0]),
+                  .y = data(&s->out[0]),
+                  .scales = b->scales,
+                  .tokens = b->tokens,
+                  .sequences = b->sequences,
+                  .outputs = b->outputs,
+                  .x_stride = floats(&s->in[0]),
+                  .y_stride = floats(&s->out[0]),
+                  .n_in = site->n_in,
+                  .n_out = site->n_out,
+                  .n_pieces = site->n_pairs,
+                  .n_adapters = b->n_adapters,
+                  .is_table = site->is_table,
+                  .is_output = s->is_output,
+                  .row_factor = s->row_factor,
+                  .scale = s->a.lora.scale};
+    int64_t parts = is_down ? min_i64(divide_up(site->n_low, LORA_WARPS), LORA_MOST_PARTS)
+                            : divide_up(site->n_out, ROW_THREADS);
+    return b->scales ? start_rows(j, is_down ? "lora_down_rows" : "lora_up_rows", gpu_rows_of(j, s),
+                                  (uint32_t)parts, &p, err)
+                     : LACE_OK;
 }
 
 /* What most row operations have in common. */
@@ -87,11 +147,20 @@ static lace_status launch_gather(const gpu_job *j, const step *s, lace_error *er
 
 static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error *err)
 {
-    gpu_rows p = rows_of(s);
-    p.indices = j->batch->positions;
-    p.weight = s->a.rope_table.frequencies;
-    p.scale = s->a.rope_table.magnitude;
-    return start_rows(j, rows_names[s->op], j->batch->n_tokens, 1, &p, err);
+    const gpu_batch *b = j->batch;
+    gpu_rope_table p = {.frequencies = s->a.rope_table.frequencies,
+                        .y = data(&s->out[0]),
+                        .y_stride = floats(&s->out[0]),
+                        .positions = b->positions,
+                        .turn = b->turn,
+                        .axes = b->axes,
+                        .n_axes = b->n_axes,
+                        .n_tokens = b->n_tokens,
+                        .width = (int32_t)s->out[0].width,
+                        .is_interleaved = s->a.rope_table.is_interleaved,
+                        .magnitude = s->a.rope_table.magnitude};
+    memcpy(p.sections, s->a.rope_table.sections, sizeof p.sections);
+    return start_rows(j, rows_names[s->op], b->n_tokens, 1, &p, err);
 }
 
 static lace_status launch_norm(const gpu_job *j, const step *s, lace_error *err)
@@ -544,6 +613,7 @@ typedef lace_status (*launch_fn)(const gpu_job *j, const step *s, lace_error *er
 static const launch_fn launchers[OP_COUNT] = {
     [OP_EMBED] = launch_embed,
     [OP_GATHER] = launch_gather,
+    [OP_ADD_GIVEN] = launch_add_given,
     [OP_ROPE_TABLE] = launch_rope_table,
     [OP_RMS_NORM] = launch_norm,
     [OP_LAYER_NORM] = launch_norm,
@@ -563,6 +633,8 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_CONV] = gpu_launch_conv,
     [OP_DELTA] = gpu_launch_delta,
     [OP_MATMUL_HEADS] = launch_heads,
+    [OP_LORA_DOWN] = launch_lora,
+    [OP_LORA_UP] = launch_lora,
     [OP_SOFTCAP] = launch_softcap,
     [OP_ROUTE] = launch_route,
     [OP_MOE_GLU] = launch_moe,

@@ -18,10 +18,10 @@ extern "C" __global__ void replay_begin_kernel(replay_begin p)
     *p.sequence = s.sequence;
 }
 
-/* Tokens below 0 become those that were chosen last for their sequences. */
+/* Tokens TOKEN_CHOSEN become those that were chosen last for their sequences. */
 extern "C" __global__ void fill_tokens(fill_tokens_params p)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < p.n && p.tokens[i] < 0)
+    if (i < p.n && p.tokens[i] == p.chosen_id)
         p.tokens[i] = p.last_tokens[p.sequences[i]];
 }

@@ -13,6 +13,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
     uint32_t index = p.tokens ? (uint32_t)p.tokens[blockIdx.x] : 0;
     const uint8_t *row = p.table + (index < p.n_rows ? index * p.row_bytes : 0);
     float *y = p.out + (int64_t)blockIdx.x * p.out_stride;
+    if (p.given && (int32_t)index == p.given_id) {
+        const float *given = p.given + (int64_t)blockIdx.x * p.given_stride;
+        for (int i = threadIdx.x; i < p.width; i += THREADS)
+            y[i] = given[i];
+        return;
+    }
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[i] = p.scale * block_value(p.type, row, i);
     if (!p.beside)
@@ -20,6 +26,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
     const float *beside = p.beside + (int64_t)blockIdx.x * p.width;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[p.width + i] = beside[i];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) add_given_rows(gpu_add_given p)
+{
+    launch_next();
+    wait_previous();
+    const float *given = p.given + (int64_t)blockIdx.x * p.given_stride;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    if (p.tokens[blockIdx.x] != p.given_id)
+        return;
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        y[i] += given[i];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) gather_rows(gpu_rows p)
@@ -32,17 +50,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) gather_rows(gpu_rows p)
         y[i] = x[i];
 }
 
+/* The axis of positions that a frequency turns by, as rope_table_ref has it. */
+static __device__ __forceinline__ int axis_of(const gpu_rope_table &p, int frequency)
+{
+    if (p.is_interleaved) {
+        const int axis = frequency % 3;
+        return frequency < 3 * p.sections[axis] ? axis : 0;
+    }
+    int end = 0;
+    for (int axis = 0; axis < GPU_MAX_AXES; axis++) {
+        end += p.sections[axis];
+        if (frequency < end)
+            return axis;
+    }
+    return 0;
+}
+
 /* Angles are products of two floats, as models were trained with them; then exact functions. */
-extern "C" __global__ void __launch_bounds__(THREADS) rope_table_rows(gpu_rows p)
+extern "C" __global__ void __launch_bounds__(THREADS) rope_table_rows(gpu_rope_table p)
 {
     launch_next();
     wait_previous();
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    const int own = p.positions[blockIdx.x] + (p.turn ? *p.turn : 0);
     for (int i = threadIdx.x; i < p.width / 2; i += THREADS) {
-        float angle = __fmul_rn((float)p.indices[blockIdx.x], p.weight[i]), s, c;
+        const int axis = p.axes ? axis_of(p, i) : 0;
+        const int position =
+            p.axes && axis < p.n_axes ? p.axes[(int64_t)axis * p.n_tokens + blockIdx.x] : own;
+        float angle = __fmul_rn((float)position, p.frequencies[i]), s, c;
         sincosf(angle, &s, &c);
-        y[2 * i] = c * p.scale;
-        y[2 * i + 1] = s * p.scale;
+        y[2 * i] = c * p.magnitude;
+        y[2 * i + 1] = s * p.magnitude;
     }
 }
 

@@ -1,4 +1,5 @@
 /* A plan on a GPU: memory on the card, batches on their way to it, the launches of its steps. */
+#include "backend/lora_pieces.h"
 #include "backend/cuda/run_gpu.h"
 
 #include <assert.h>
@@ -37,8 +38,8 @@ enum { N_BATCH_LISTS = 8 };
 
 /*
  * A batch on its way, and what comes of it; all pinned. [max_tokens] tokens, positions, sequences,
- * [max_outputs] outputs, then [max_tokens] segments and what tokens see, where there are any, then
- * of the page tables of all groups what is sent with it.
+ * [max_outputs] outputs, then [max_tokens] segments, what tokens see and [ROPE_MAX_AXES, n_tokens]
+ * axes, where there are any, then of the page tables of all groups what is sent with it.
  */
 typedef struct gpu_slot {
     int32_t *batch;
@@ -46,7 +47,8 @@ typedef struct gpu_slot {
     int32_t *words;                 /* [max_outputs] what the card chose */
     float *logits, *logits_on_card; /* [max_outputs, n_vocab] and how the card writes there */
     float *hidden;                  /* [rows, width] what is given out beside them, or NULL */
-    float *beside;                  /* [max_tokens, width] what tokens bring along, or NULL */
+    float *given;                   /* [max_tokens, given_width] what tokens bring along, or NULL */
+    float *scales;                  /* [n_sequences, n_adapters] of adapters, or NULL */
     cuda_event *done;
     int32_t n_outputs;
 } gpu_slot;
@@ -74,8 +76,10 @@ struct gpu_plan {
     int32_t *batch_device; /* as in a slot */
     int32_t *tables_sent;  /* [groups, sequences, pages] what the card has, or will have */
     int32_t *tables_device;
-    int64_t beside_width; /* of what tokens bring along (EMBED_BESIDE); 0: nothing */
-    float *beside;        /* [max_tokens, beside_width] on the card */
+    int64_t given_width; /* of rows that tokens bring along; 0: none do */
+    float *given;        /* [max_tokens, given_width] on the card */
+    float *scales;       /* [n_sequences, n_adapters] on the card, */
+    float *scales_sent;  /* and what is there, or will be */
 
     token_player *player;              /* of single tokens; NULL: the plan ends early */
     batch_list batches[N_BATCH_LISTS]; /* the last few, the newest at last_batch */
@@ -156,7 +160,9 @@ static uint64_t handover_bytes(const plan *p)
 /* Numbers of a batch without its tables, and with them. */
 static uint64_t batch_head(const plan *p)
 {
-    return (5 * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs + 63) / 64 * 64;
+    return ((5 + ROPE_MAX_AXES) * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs +
+            63) /
+           64 * 64;
 }
 
 static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
@@ -173,23 +179,21 @@ static uint64_t choice_bytes(const plan *p, const gpu_plan_options *o)
            aligned(n_sequences * sizeof(int32_t)) + aligned(n_sequences * 4 * sizeof(uint64_t));
 }
 
-/* Of what tokens bring along; 0: nothing. */
-static int64_t beside_width(const plan *p)
+static uint64_t given_bytes(const plan *p)
 {
-    bool is_beside = p->steps[0].op == OP_EMBED && p->steps[0].a.embed.by == EMBED_BESIDE;
-    return is_beside ? p->steps[0].a.embed.table->n_cols : 0;
+    return aligned(4 * (uint64_t)p->limits.max_tokens * (uint64_t)plan_given_width(p));
 }
 
-static uint64_t beside_bytes(const plan *p)
+static uint64_t scales_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return aligned(4 * (uint64_t)p->limits.max_tokens * (uint64_t)beside_width(p));
+    return aligned(4 * (uint64_t)o->n_sequences * (uint64_t)p->limits.n_adapters);
 }
 
 /* Single tokens are recorded, but for plans that end early or read more than tokens. */
 static bool has_player(const plan *p)
 {
     return (card_border_has(p) ? card_border_fits_token(p) : p->logits >= 0) &&
-           !p->limits.stops_at_hidden && beside_width(p) == 0 && weight_stream_slot_bytes(p) == 0;
+           !p->limits.stops_at_hidden && !plan_is_beside(p) && weight_stream_slot_bytes(p) == 0;
 }
 
 uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o)
@@ -202,7 +206,7 @@ uint64_t gpu_plan_room_bytes(const plan *p, const gpu_plan_options *o)
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
     return plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) +
-           choice_bytes(p, o) + beside_bytes(p);
+           choice_bytes(p, o) + given_bytes(p) + scales_bytes(p, o) + aligned(lora_memory_bytes(p));
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
@@ -252,11 +256,13 @@ static lace_status create_slot(gpu_plan *gp, const gpu_plan_options *o, gpu_slot
     s->words = (int32_t *)((uint8_t *)s->rules + rules);
     TRY(cuda_alloc_host(d, logits_bytes(gp->p), (void **)&s->logits, (void **)&s->logits_on_card,
                         err));
-    uint64_t n_hidden = plan_hidden_floats(gp->p), n_beside = beside_bytes(gp->p);
+    uint64_t n_hidden = plan_hidden_floats(gp->p), n_given = given_bytes(gp->p);
     if (n_hidden > 0)
         TRY(cuda_alloc_host(d, 4 * n_hidden, (void **)&s->hidden, NULL, err));
-    if (n_beside > 0)
-        TRY(cuda_alloc_host(d, n_beside, (void **)&s->beside, NULL, err));
+    if (n_given > 0)
+        TRY(cuda_alloc_host(d, n_given, (void **)&s->given, NULL, err));
+    if (scales_bytes(gp->p, o) > 0)
+        TRY(cuda_alloc_host(d, scales_bytes(gp->p, o), (void **)&s->scales, NULL, err));
     return cuda_event_create(d, &s->done, err);
 }
 
@@ -267,7 +273,8 @@ static void free_slot(gpu_plan *gp, gpu_slot *s)
     cuda_free_host(d, s->rules);
     cuda_free_host(d, s->logits);
     cuda_free_host(d, s->hidden);
-    cuda_free_host(d, s->beside);
+    cuda_free_host(d, s->given);
+    cuda_free_host(d, s->scales);
     cuda_event_free(s->done);
 }
 
@@ -290,8 +297,17 @@ static uint8_t *place_parts(gpu_plan *gp, const gpu_plan_options *o)
     at += aligned(n_sequences * sizeof *gp->last_tokens);
     gp->randoms = (uint64_t(*)[4])at;
     at += aligned(n_sequences * sizeof *gp->randoms);
-    gp->beside = (float *)at;
-    return at + beside_bytes(p);
+    gp->given = (float *)at;
+    at += given_bytes(p);
+    gp->scales = (float *)at;
+    return at + scales_bytes(p, o);
+}
+
+static lace_status write_adapter(void *q, uint64_t to, const void *from, uint64_t n,
+                                 lace_error *err)
+{
+    TRY(cuda_copy_to(q, (void *)(uintptr_t)to, from, n, err));
+    return cuda_wait(q, err); /* `from` may be gone soon */
 }
 
 /* How single tokens are computed. */
@@ -301,7 +317,9 @@ static lace_status create_player(gpu_plan *gp, lace_error *err)
     bool is_part = card_border_has(p);
     if (!has_player(p) || (is_part && !gp->border.shared))
         return LACE_OK;
-    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
+    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence,
+                        .scales = p->limits.n_adapters > 0 ? gp->scales : NULL,
+                        .n_adapters = p->limits.n_adapters};
     for (int32_t g = 0; g < gp->n_groups; g++)
         tables.tables[g] = table_of(gp, gp->tables_device, g, 0);
     gp->can_sample = !is_part && gpu_can_sample(gp->g, p->values[p->logits].width);
@@ -330,7 +348,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->n_groups = o->n_groups;
     gp->scratch_bytes = scratch_bytes(p, o);
     gp->is_exact = has_floats_only(p);
-    gp->beside_width = beside_width(p);
+    gp->given_width = plan_given_width(p);
     lace_status status;
     uint64_t n = batch_numbers(p, o), head = batch_head(p);
     gp->has_room = o->room != NULL;
@@ -353,7 +371,9 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
                                     gp->memory + aligned(p->value_bytes) + gp->scratch_bytes +
                                         handover_bytes(p),
                                     weight_stream_slot_bytes(p), err));
-    if (!(gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1))) {
+    gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1);
+    gp->scales_sent = mem_calloc(1, scales_bytes(p, o) + 1);
+    if (!gp->tables_sent || !gp->scales_sent) {
         status = error_nomem(err, "a plan");
         goto done;
     }
@@ -364,6 +384,10 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     TRY_GOTO(status, done,
              cuda_fill(o->queue, gp->last_tokens, 0, 4 * (uint64_t)o->n_sequences, err));
     TRY_GOTO(status, done, move_vectors(gp, &at, err));
+    TRY_GOTO(status, done,
+             lora_memory_fill(p, (uint64_t)(uintptr_t)at, write_adapter, gp->queue, err));
+    if (scales_bytes(p, o) > 0)
+        TRY_GOTO(status, done, cuda_fill(o->queue, gp->scales, 0, scales_bytes(p, o), err));
     TRY_GOTO(status, done, create_player(gp, err));
     TRY_GOTO(status, done, cuda_wait(o->queue, err));
 done:
@@ -386,7 +410,7 @@ void gpu_plan_free(gpu_plan *gp)
     weight_stream_deinit(&gp->stream);
     for (int i = 0; i < PROGRAM_SLOTS; i++)
         free_slot(gp, &gp->slots[i]);
-    mem_free_all(gp->tables_sent, gp->vectors, gp);
+    mem_free_all(gp->tables_sent, gp->scales_sent, gp->vectors, gp);
 }
 
 /* ---- Batches --------------------------------------------------------------------------------- */
@@ -420,23 +444,41 @@ static lace_status fill_tokens(gpu_plan *gp, const batch *b, lace_error *err)
     fill_tokens_params p = {.tokens = gp->batch_device,
                             .sequences = sequences,
                             .last_tokens = gp->last_tokens,
-                            .n = b->n_tokens};
+                            .n = b->n_tokens,
+                            .chosen_id = TOKEN_CHOSEN};
     for (int32_t t = 0; t < b->n_tokens; t++)
-        if (b->tokens[t] < 0)
+        if (b->tokens[t] == TOKEN_CHOSEN)
             return gpu_fill_tokens(gp->g, gp->queue, &p, err);
     return LACE_OK;
 }
 
 /* What tokens bring along. */
-static lace_status send_beside(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
+static lace_status send_given(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
+                              lace_error *err)
+{
+    if (gp->given_width == 0 || !b->embeddings)
+        return LACE_OK;
+    assert(b->embedding_width == 0 || b->embedding_width == gp->given_width);
+    size_t n_bytes = 4 * (size_t)b->n_tokens * (size_t)gp->given_width;
+    memcpy(slot->given, b->embeddings, n_bytes);
+    out->given = gp->given;
+    out->given_width = gp->given_width;
+    return cuda_copy_to(gp->queue, gp->given, slot->given, n_bytes, err);
+}
+
+/* How much of each adapter sequences want; NULL: nobody wants any. Mostly it is known. */
+static lace_status send_scales(gpu_plan *gp, const gpu_slot *slot, const float *scales,
                                lace_error *err)
 {
-    if (gp->beside_width == 0)
+    size_t n = (size_t)gp->n_sequences * (size_t)gp->p->limits.n_adapters * sizeof *scales;
+    if (n == 0 || (scales && memcmp(gp->scales_sent, scales, n) == 0))
         return LACE_OK;
-    size_t n_bytes = 4 * (size_t)b->n_tokens * (size_t)gp->beside_width;
-    memcpy(slot->beside, b->embeddings, n_bytes);
-    out->beside = gp->beside;
-    return cuda_copy_to(gp->queue, gp->beside, slot->beside, n_bytes, err);
+    if (scales)
+        memcpy(slot->scales, scales, n);
+    else
+        memset(slot->scales, 0, n);
+    memcpy(gp->scales_sent, slot->scales, n);
+    return cuda_copy_to(gp->queue, gp->scales, slot->scales, n, err);
 }
 
 static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
@@ -451,8 +493,8 @@ static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b
     memcpy(to + 2 * max, sequences, n);
     if (b->n_outputs > 0)
         memcpy(to + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
-    /* Behind the outputs: most batches have neither. */
-    size_t segments = 3 * max + (size_t)l->max_outputs, seen = segments + max;
+    /* Behind the outputs: most batches have none of these. */
+    size_t segments = 3 * max + (size_t)l->max_outputs, seen = segments + max, axes = seen + max;
     size_t n_sent = 3 * max + (size_t)b->n_outputs;
     if (b->segments) {
         memcpy(to + segments, b->segments, n);
@@ -461,6 +503,11 @@ static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b
     if (b->seen) {
         memcpy(to + seen, b->seen, n);
         n_sent = seen + (size_t)b->n_tokens;
+    }
+    if (b->axes) {
+        size_t n_axes = (size_t)b->n_axes * (size_t)b->n_tokens;
+        memcpy(to + axes, b->axes, 4 * n_axes);
+        n_sent = axes + n_axes;
     }
     TRY(cuda_copy_to(gp->queue, gp->batch_device, to, 4 * n_sent, err));
     *out = (gpu_batch){.n_tokens = b->n_tokens,
@@ -471,6 +518,8 @@ static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b
                        .outputs = gp->batch_device + 3 * max,
                        .segments = b->segments ? gp->batch_device + segments : NULL,
                        .seen = b->seen ? gp->batch_device + seen : NULL,
+                       .axes = b->axes ? gp->batch_device + axes : NULL,
+                       .n_axes = b->n_axes,
                        .pages_per_sequence = gp->pages_per_sequence,
                        .host = b,
                        .host_sequences = sequences};
@@ -482,7 +531,12 @@ static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b
                 TRY(send_table(gp, slot, g, sequences[t], b->pages[g][t],
                                b->positions[t] / PAGE_TOKENS + 1, err));
     }
-    TRY(send_beside(gp, slot, b, out, err));
+    TRY(send_given(gp, slot, b, out, err));
+    if (b->adapter_scales && l->n_adapters > 0) {
+        TRY(send_scales(gp, slot, b->adapter_scales, err));
+        out->scales = gp->scales;
+        out->n_adapters = b->n_adapters;
+    }
     return fill_tokens(gp, b, err);
 }
 
@@ -540,20 +594,30 @@ static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, 
     return LACE_OK;
 }
 
+/* Whether a recorded token is what the batch needs: one with a row of its own is not. Of text, all axes
+ * are the same behind an image. */
+static bool is_single_token(const gpu_plan *gp, const batch *b)
+{
+    return gp->player && b->n_tokens == 1 && b->tokens[0] != TOKEN_GIVEN;
+}
+
 /* One token: as a recorded graph, or step by step. */
 static lace_status launch_token(gpu_plan *gp, const gpu_slot *slot, const batch *b, uint64_t *ns,
                                 lace_error *err)
 {
     int32_t token = b->tokens[0], position = b->positions[0], sequence = b->sequences[0];
+    int32_t turn = batch_axis(b, 0, 0) - position;
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, slot, g, sequence, b->pages[g][0], position / PAGE_TOKENS + 1, err));
+    TRY(send_scales(gp, slot, b->adapter_scales, err));
     gp->last_logits = token_player_logits(gp->player);
     if (gp->border.shared)
-        card_border_begin_token(&gp->border, token, position, sequence);
+        card_border_begin_token(&gp->border, token, position, turn, sequence);
     if (gp->border.shared && !ns)
         return token_player_part(gp->player, position, err);
-    return ns ? token_player_trace(gp->player, token, position, sequence, ns, err)
-              : token_player_token(gp->player, token, position, sequence, gp->last_tokens, err);
+    return ns ? token_player_trace(gp->player, token, position, turn, sequence, ns, err)
+              : token_player_token(gp->player, token, position, turn, sequence, gp->last_tokens,
+                                   err);
 }
 
 /* ---- Traces ---------------------------------------------------------------------------------- */
@@ -655,7 +719,7 @@ static lace_status queue_batch(gpu_plan *gp, const batch *b, const choice_rule *
     assert(gp->n_submitted - gp->n_collected < PROGRAM_SLOTS);
     gp->last_logits = v ? (const float *)(gp->memory + v->offset) : NULL;
     gp->last_stride = v ? (int64_t)act_row_bytes(v->format, v->width) / 4 : 0;
-    bool is_token = gp->player && b->n_tokens == 1;
+    bool is_token = is_single_token(gp, b);
     gpu_batch sent;
     const gpu_batch *on_card = is_token ? token_player_batch(gp->player) : &sent;
     if (is_token) {
@@ -749,10 +813,12 @@ bool gpu_plan_chooses(const gpu_plan *gp)
     return gp->can_sample && gp->player;
 }
 
-lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
-                           const choice_rule *rule, lace_error *err)
+lace_status gpu_plan_begin(gpu_plan *gp, const ahead_start *start, const choice_rule *rule,
+                           lace_error *err)
 {
-    return token_player_begin(gp->player, token, position, sequence, rule, err);
+    TRY(cuda_wait(gp->queue, err)); /* what was sent before is there */
+    TRY(send_scales(gp, &gp->slots[0], start->adapter_scales, err));
+    return token_player_begin(gp->player, start, rule, err);
 }
 
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,

@@ -10,6 +10,7 @@
 #ifndef LACE_BACKEND_CUDA_RUN_GPU_H
 #define LACE_BACKEND_CUDA_RUN_GPU_H
 
+#include "backend/backend.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/sample_params.h"
 #include "plan/plan.h"
@@ -76,8 +77,8 @@ int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
  * [group] the sequence's page numbers, up to this position at least.
  */
 bool gpu_plan_chooses(const gpu_plan *gp);
-lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
-                           const choice_rule *rule, lace_error *err);
+lace_status gpu_plan_begin(gpu_plan *gp, const ahead_start *start, const choice_rule *rule,
+                           lace_error *err);
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
                            int32_t position, lace_error *err);
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);

@@ -35,12 +35,13 @@ typedef struct sample_params {
     decode_best *best; /* the token for the kernel that begins the next one, or NULL */
 } sample_params;
 
-/* Tokens of a batch that are below 0 become those that were chosen last (replay.cu). */
+/* Tokens of a batch that are chosen_id become those that were chosen last (replay.cu). */
 typedef struct fill_tokens_params {
     int32_t *tokens; /* [n] */
     const int32_t *sequences;
     const int32_t *last_tokens; /* [sequences] */
     int32_t n;
+    int32_t chosen_id; /* TOKEN_CHOSEN */
 } fill_tokens_params;
 
 #endif

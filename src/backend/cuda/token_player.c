@@ -72,6 +72,7 @@ static void prepare_job(token_player *t)
     t->batch.n_tokens = t->batch.n_outputs = 1;
     t->batch.tokens = &t->layout.state->token;
     t->batch.positions = &t->layout.state->position;
+    t->batch.turn = &t->layout.state->turn;
     t->batch.sequences = &t->layout.state->sequence;
     t->batch.outputs = t->layout.output;
     t->batch.host = &t->host;
@@ -220,25 +221,26 @@ lace_status token_player_warm_up(token_player *t, bool samples, lace_error *err)
     return cuda_wait(t->o.queue, err);
 }
 
-static lace_status send_state(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                              lace_error *err)
+static lace_status send_state(token_player *t, int32_t token, int32_t position, int32_t turn,
+                              int32_t sequence, lace_error *err)
 {
     decode_state *s = &t->state_host[t->n_sent++ % PROGRAM_SLOTS];
-    *s = (decode_state){token, position, sequence, 0};
+    *s = (decode_state){token, position, sequence, 0, turn};
     return cuda_copy_to(t->o.queue, t->layout.state, s, sizeof *s, err);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               const int32_t *last_tokens, lace_error *err)
+lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t turn,
+                               int32_t sequence, const int32_t *last_tokens, lace_error *err)
 {
-    TRY(send_state(t, token, position, sequence, err));
+    TRY(send_state(t, token, position, turn, sequence, err));
     fill_tokens_params p = {.tokens = &t->layout.state->token,
                             .sequences = t->batch.sequences,
                             .last_tokens = last_tokens,
-                            .n = 1};
-    if (token < 0)
+                            .n = 1,
+                            .chosen_id = TOKEN_CHOSEN};
+    if (token == TOKEN_CHOSEN)
         TRY(gpu_fill_tokens(t->o.g, t->o.queue, &p, err));
     return run(t, SINGLE, position, err);
 }
@@ -258,10 +260,10 @@ const float *token_player_logits(const token_player *t)
     return t->list.logits;
 }
 
-lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               uint64_t *ns, lace_error *err)
+lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t turn,
+                               int32_t sequence, uint64_t *ns, lace_error *err)
 {
-    TRY(send_state(t, token, position, sequence, err));
+    TRY(send_state(t, token, position, turn, sequence, err));
     choose_graph(t, SINGLE, position);
     TRY(cuda_wait(t->o.queue, err));
     uint64_t before = clock_ns();
@@ -281,8 +283,8 @@ const device_list *token_player_list(const token_player *t)
     return &t->list.list;
 }
 
-lace_status token_player_begin(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               const choice_rule *rule, lace_error *err)
+lace_status token_player_begin(token_player *t, const ahead_start *start, const choice_rule *rule,
+                               lace_error *err)
 {
     TRY(cuda_wait(t->o.queue,
                   err)); /* what was queued ahead and not taken is done, and forgotten */
@@ -292,7 +294,7 @@ lace_status token_player_begin(token_player *t, int32_t token, int32_t position,
         *t->rule_host = rule ? *rule : (choice_rule){.temperature = 0};
         TRY(cuda_copy_to(t->o.queue, t->layout.rule, t->rule_host, sizeof *t->rule_host, err));
     }
-    TRY(send_state(t, token, position, sequence, err));
+    TRY(send_state(t, start->token, start->position, start->turn, start->sequence, err));
     const device_step *begin = &t->list.list.steps[0];
     return begin->launch(&t->job, begin, err);
 }

@@ -5,6 +5,7 @@
 #ifndef LACE_BACKEND_CUDA_TOKEN_PLAYER_H
 #define LACE_BACKEND_CUDA_TOKEN_PLAYER_H
 
+#include "backend/backend.h"
 #include "backend/cuda/lower.h"
 
 typedef struct token_player token_player;
@@ -27,19 +28,19 @@ lace_status token_player_create(const token_player_options *o, token_player **ou
 void token_player_free(token_player *t); /* NULL is fine */
 
 /*
- * Queue one token; its logits will be at token_player_logits, on the card. last_tokens: where a token
- * below 0 is found, [sequences] on the card.
+ * Queue one token; its logits will be at token_player_logits, on the card. turn: rotation is by position
+ * + turn. last_tokens: where TOKEN_CHOSEN is found, [sequences] on the card.
  */
-lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               const int32_t *last_tokens, lace_error *err);
+lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t turn,
+                               int32_t sequence, const int32_t *last_tokens, lace_error *err);
 const float *token_player_logits(const token_player *t);
 
 /* The same of a part of a plan, for the token that its border says (card_border_begin_token). */
 lace_status token_player_part(token_player *t, int32_t position, lace_error *err);
 
 /* The same, waiting for each step: ns of [token_player_list's steps]. */
-lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               uint64_t *ns, lace_error *err);
+lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t turn,
+                               int32_t sequence, uint64_t *ns, lace_error *err);
 const device_list *token_player_list(const token_player *t);
 
 /* Where the card finds the one token. */
@@ -54,8 +55,8 @@ lace_status token_player_warm_up(token_player *t, bool samples, lace_error *err)
  * (rule NULL) or by the rule; `next` waits for the next choice that was queued, a word as
  * backend/choice.h has them. For cards that can sample.
  */
-lace_status token_player_begin(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               const choice_rule *rule, lace_error *err);
+lace_status token_player_begin(token_player *t, const ahead_start *start, const choice_rule *rule,
+                               lace_error *err);
 lace_status token_player_ahead(token_player *t, int32_t position, lace_error *err);
 lace_status token_player_next(token_player *t, int32_t *word, lace_error *err);
 

@@ -42,7 +42,7 @@ void add_given_ref(const step *s, const batch *b, const worker *w)
     for (int64_t t = begin; t < end; t++) {
         const float *x = batch_given(b, t, width, s->a.given.column);
         float *y = operand_row(&s->out[0], t);
-        for (int64_t i = 0; b->tokens[t] < 0 && i < width; i++)
+        for (int64_t i = 0; b->tokens[t] == TOKEN_GIVEN && i < width; i++)
             y[i] += x[i];
     }
 }

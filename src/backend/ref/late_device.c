@@ -12,7 +12,7 @@
 #include "backend/ref/ref_device.h"
 #include "base/mem.h"
 
-enum { LATE_TILE = 8, LATE_STEP = 24, LATE_MOST_GROUPS = 8 };
+enum { LATE_TILE = 8, LATE_STEP = 24, LATE_MOST_GROUPS = 8, NUMBERS = 6 + ROPE_MAX_AXES };
 
 /* ---- The queue ------------------------------------------------------------------------------- */
 
@@ -140,7 +140,7 @@ static lace_status open_queue(device *d, queue **out, lace_error *err)
 typedef struct late_slot {
     struct late_program *p;
     batch b;
-    int32_t *numbers; /* [5][max_tokens] of the batch's arrays */
+    int32_t *numbers; /* [NUMBERS][max_tokens] of the batch's arrays */
     const int32_t **pages[LATE_MOST_GROUPS];
     int32_t *tables; /* [group][sequence][pages_per_sequence] */
     choice_rule *rules;
@@ -149,6 +149,7 @@ typedef struct late_slot {
     float *logits; /* [max_outputs, n_vocab] of the rows that were refused; others hold NaN */
     float *hidden; /* [rows, hidden_width], where the plan gives such rows out */
     float *adapter_scales; /* [n_sequences, n_adapters], once a batch had some */
+    float *given;          /* [max_tokens, given_width], where batches may have rows of their own */
 } late_slot;
 
 typedef struct late_program {
@@ -174,7 +175,7 @@ static void free_program(program *base)
     for (int i = 0; i < PROGRAM_SLOTS; i++) {
         late_slot *s = &p->slots[i];
         mem_free_all(s->numbers, s->tables, s->rules, s->words, s->logits, s->hidden,
-                     s->adapter_scales);
+                     s->adapter_scales, s->given);
         for (int g = 0; g < LATE_MOST_GROUPS; g++)
             mem_free(s->pages[g]);
     }
@@ -214,12 +215,13 @@ static bool prepare_slot(late_program *p, late_slot *s)
     size_t n_tables = (size_t)p->options.n_groups * (size_t)p->options.n_sequences *
                       (size_t)p->options.pages_per_sequence;
     s->p = p;
-    bool ok = (s->numbers = mem_calloc(5 * n, sizeof *s->numbers)) &&
+    bool ok = (s->numbers = mem_calloc(NUMBERS * n, sizeof *s->numbers)) &&
               (s->tables = mem_calloc(n_tables + 1, sizeof *s->tables)) &&
               (s->rules = mem_calloc(n_out, sizeof *s->rules)) &&
               (s->words = mem_calloc(n_out, sizeof *s->words)) &&
               (s->logits = mem_calloc(n_out * (size_t)p->n_vocab + 1, sizeof *s->logits)) &&
-              (s->hidden = mem_calloc(plan_hidden_floats(p->p) + 1, sizeof *s->hidden));
+              (s->hidden = mem_calloc(plan_hidden_floats(p->p) + 1, sizeof *s->hidden)) &&
+              (s->given = mem_calloc(n * (size_t)plan_given_width(p->p) + 1, sizeof *s->given));
     for (int32_t g = 0; ok && g < p->options.n_groups; g++)
         ok = (s->pages[g] = mem_calloc(n, sizeof *s->pages[g])) != NULL;
     return ok;
@@ -281,6 +283,22 @@ static lace_status keep_adapters(late_slot *s, const batch *b, lace_error *err)
     return LACE_OK;
 }
 
+/* What images need. */
+static void keep_images(late_slot *s, const batch *b)
+{
+    size_t width = (size_t)plan_given_width(s->p->p);
+    if (b->embeddings && width > 0) {
+        memcpy(s->given, b->embeddings, (size_t)b->n_tokens * width * sizeof *s->given);
+        s->b.embeddings = s->given;
+        s->b.embedding_width = b->embedding_width;
+    }
+    if (b->seen)
+        s->b.seen = keep(s, 5, b->seen, b->n_tokens);
+    if (b->axes)
+        s->b.axes = keep(s, 6, b->axes, b->n_axes * b->n_tokens);
+    s->b.n_axes = b->n_axes;
+}
+
 static lace_status submit(program *base, const batch *b, const choice_rule *rules, lace_error *err)
 {
     late_program *p = (late_program *)base;
@@ -296,6 +314,7 @@ static lace_status submit(program *base, const batch *b, const choice_rule *rule
                    .slots = keep(s, 4, b->slots, b->n_tokens),
                    .pages = (const int32_t *const *const *)s->pages};
     keep_tables(s, b);
+    keep_images(s, b);
     TRY(keep_adapters(s, b, err));
     s->has_rules = rules != NULL;
     if (rules)
@@ -341,7 +360,7 @@ static lace_status run_slot(late_slot *s, lace_error *err)
     late_program *p = s->p;
     int32_t *tokens = s->numbers;
     for (int32_t t = 0; t < s->b.n_tokens; t++)
-        if (tokens[t] < 0)
+        if (tokens[t] == TOKEN_CHOSEN)
             tokens[t] = p->last_tokens[s->b.sequences[t]];
     TRY(program_run(p->plain, &s->b, NULL, false, err));
     keep_hidden(s, &s->b);
@@ -366,7 +385,7 @@ static lace_status run(program *base, const batch *b, const choice_rule *rules, 
 {
     late_program *p = (late_program *)base;
     TRY(queue_wait(&p->queue->base, err));
-    if (p->n_vocab > 0 && !is_traced && !b->embeddings && !b->seen && !b->axes) {
+    if (p->n_vocab > 0 && !is_traced && !b->segments) {
         TRY(submit(base, b, rules, err));
         return collect(base, err);
     }

@@ -32,10 +32,11 @@ void embed_ref(const step *s, const batch *b, const worker *w)
         float *y = operand_row(&s->out[0], t);
         int32_t row = embed_row(s, b, t);
         bool is_beside = s->a.embed.by == EMBED_BESIDE;
-        if (is_beside || (row < 0 && b->embeddings)) /* as it is: not of the table, not scaled */
+        bool is_given = row == TOKEN_GIVEN && b->embeddings;
+        if (is_beside || is_given) /* as it is: not of the table, not scaled */
             memcpy(is_beside ? y + width : y, batch_given(b, t, width, 0),
                    (size_t)width * sizeof *y);
-        if (row < 0 && b->embeddings)
+        if (is_given)
             continue;
         assert(row >= 0 && row < table->n_rows);
         unpack_row(table->type, table->data + (uint64_t)row * stride, width, y);

@@ -16,10 +16,17 @@ _Static_assert(offsetof(choice_rule, temperature) == 4 * RULE_TEMPERATURE &&
                    offsetof(choice_rule, edits) == 4 * RULE_EDITS &&
                    sizeof(choice_rule) == 4 * RULE_WORDS,
                "shaders read rules in words");
+_Static_assert(ID_CHOSEN == TOKEN_CHOSEN && ID_GIVEN == TOKEN_GIVEN,
+               "shaders know ids that are none");
 _Static_assert(CHOOSE_REFUSED == CHOICE_REFUSED, "shaders refuse as choice.h has it");
 
 /* Lists of numbers that a batch has: six, and its positions along each axis. */
-enum { TOKEN_LISTS = 6 + ROPE_MAX_AXES, SEND_GROUPS = 8, PARAMS_BYTES = 1024 };
+enum {
+    TOKEN_LISTS = 6 + ROPE_MAX_AXES,
+    SEND_GROUPS = 8,
+    SEND_MOST_GROUPS = 64,
+    PARAMS_BYTES = 1024
+};
 
 static uint64_t aligned(uint64_t n)
 {
@@ -38,9 +45,9 @@ static int64_t n_parts(const transfer_options *o)
 
 /* ---- On the device --------------------------------------------------------------------------- */
 
-static uint64_t beside_bytes(const transfer_options *o)
+static uint64_t given_bytes(const transfer_options *o)
 {
-    return 4 * (uint64_t)o->max_tokens * (uint64_t)o->beside_width;
+    return 4 * (uint64_t)o->max_tokens * (uint64_t)o->given_width;
 }
 
 /* Of so many rows that tokens are chosen from. */
@@ -49,11 +56,17 @@ static uint64_t parts_bytes(const transfer_options *o, int32_t n_rows)
     return 4 * (uint64_t)n_rows * (uint64_t)n_parts(o) * CHOOSE_PART_WORDS;
 }
 
+static uint64_t scales_bytes(const transfer_options *o)
+{
+    return 4 * (uint64_t)o->n_sequences * (uint64_t)o->n_adapters;
+}
+
 static uint64_t own_bytes(const transfer_options *o)
 {
     return aligned(4 * TOKEN_LISTS * (uint64_t)o->max_tokens) +
            aligned(4 * (uint64_t)o->max_outputs) + aligned(4 * n_table_entries(o)) +
-           aligned(beside_bytes(o)) + aligned(4 * (uint64_t)o->n_sequences);
+           aligned(given_bytes(o)) + aligned(scales_bytes(o)) +
+           aligned(4 * (uint64_t)o->n_sequences);
 }
 
 uint64_t transfer_bytes(const transfer_options *o)
@@ -72,6 +85,7 @@ static void locate(transfer *t)
         *lists[i] = at + i * each;
     b->axes = b->segments + each;
     b->axis_stride = o->max_tokens;
+    b->given_width = o->given_width;
     at += aligned(TOKEN_LISTS * each);
     b->outputs = at;
     at += aligned(4 * (uint64_t)o->max_outputs);
@@ -80,8 +94,11 @@ static void locate(transfer *t)
         b->tables[g] =
             at + 4 * (uint64_t)g * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
     at += aligned(4 * n_table_entries(o));
-    b->beside = at;
-    at += aligned(beside_bytes(o));
+    b->given = at;
+    at += aligned(given_bytes(o));
+    b->scales = at;
+    b->n_adapters = o->n_adapters;
+    at += aligned(scales_bytes(o));
     t->last_tokens = at;
 }
 
@@ -126,15 +143,19 @@ static uint32_t patches_word(const transfer_place *p)
     return outputs_word(p) + (uint32_t)p->max_outputs;
 }
 
-static uint32_t beside_word(const transfer_place *p)
+static uint32_t given_word(const transfer_place *p)
 {
     return patches_word(p) + 2 * TRANSFER_PATCHES;
 }
 
+static uint32_t scales_word(const transfer *t, const transfer_place *p)
+{
+    return given_word(p) + (uint32_t)p->max_tokens * (uint32_t)t->o.given_width;
+}
+
 static uint64_t rules_byte(const transfer *t, const transfer_place *p)
 {
-    return aligned(
-        4 * ((uint64_t)beside_word(p) + (uint64_t)p->max_tokens * (uint64_t)t->o.beside_width));
+    return aligned(4 * (uint64_t)scales_word(t, p) + scales_bytes(&t->o));
 }
 
 /* The launch that brings numbers to the device. */
@@ -150,20 +171,23 @@ static lace_status record_send(transfer *t, transfer_place *p, lace_error *err)
                           .to = b->tokens,
                           .outputs = b->outputs,
                           .tables = b->tables[0],
-                          .beside = b->beside,
+                          .given = b->given,
+                          .scales = b->scales,
                           .last_tokens = t->last_tokens,
                           .from_stride = (uint32_t)p->max_tokens,
                           .to_stride = (uint32_t)t->o.max_tokens,
                           .n_lists = TOKEN_LISTS,
                           .from_outputs = outputs_word(p),
                           .from_patches = patches_word(p),
-                          .from_beside = beside_word(p)};
+                          .from_given = given_word(p),
+                          .from_scales = scales_word(t, p)};
     TRY(vulkan_list_begin(t->o.queue, &p->send, err));
     r.list = p->send;
     record_reads_at(&r, p->up, rules_byte(t, p));
     record_reads_at(&r, t->last_tokens, 4 * (uint64_t)t->o.n_sequences);
     record_writes_at(&r, t->memory, t->last_tokens - t->memory);
-    record_launch l = {SHADER_send, .grid = {p->max_tokens > 1 ? SEND_GROUPS : 1, 1, 1}};
+    int64_t most = t->o.given_width > 0 ? SEND_MOST_GROUPS : SEND_GROUPS;
+    record_launch l = {SHADER_send, .grid = {p->max_tokens > 1 ? most : 1, 1, 1}};
     TRY(record_start(&r, &l, &a, sizeof a, err));
     return record_end(&r, err);
 }
@@ -259,10 +283,14 @@ static void put_lists(const transfer *t, transfer_place *p, const batch *b)
     }
     if (b->n_outputs > 0)
         memcpy(p->up_host + outputs_word(p), b->outputs, (size_t)b->n_outputs * sizeof(int32_t));
-    size_t n_beside = b->embeddings ? (size_t)b->n_tokens * (size_t)t->o.beside_width : 0;
-    p->up_host[SEND_N_BESIDE] = (uint32_t)n_beside;
-    if (n_beside > 0)
-        memcpy(p->up_host + beside_word(p), b->embeddings, n_beside * sizeof(float));
+    size_t n_given = b->embeddings ? (size_t)b->n_tokens * (size_t)t->o.given_width : 0;
+    p->up_host[SEND_N_GIVEN] = (uint32_t)n_given;
+    if (n_given > 0)
+        memcpy(p->up_host + given_word(p), b->embeddings, n_given * sizeof(float));
+    size_t n_scales = b->adapter_scales ? (size_t)t->o.n_sequences * (size_t)t->o.n_adapters : 0;
+    p->up_host[SEND_N_SCALES] = (uint32_t)n_scales;
+    if (n_scales > 0)
+        memcpy(p->up_host + scales_word(t, p), b->adapter_scales, n_scales * sizeof(float));
 }
 
 /* No two of few tokens are of one sequence. */
@@ -282,6 +310,8 @@ lace_status transfer_put(transfer *t, transfer_place *p, const batch *b, const c
     p->n_tokens = b->n_tokens;
     p->n_outputs = b->n_outputs;
     p->is_spread = is_spread(b);
+    p->has_adapters = b->adapter_scales && t->o.n_adapters > 0;
+    assert(!p->has_adapters || b->n_adapters == t->o.n_adapters);
     p->has_rules = rules && b->n_outputs > 0;
     p->draws = p->is_read = false;
     p->number = 0;
@@ -308,7 +338,7 @@ void transfer_fill_tokens(const transfer *t, transfer_place *p)
     uint32_t *tokens = p->up_host + SEND_HEAD;
     const uint32_t *sequences = tokens + SEND_SEQUENCES * (size_t)p->max_tokens;
     for (int32_t i = 0; i < p->n_tokens; i++)
-        if ((int32_t)tokens[i] < 0)
+        if ((int32_t)tokens[i] == TOKEN_CHOSEN)
             tokens[i] = (uint32_t)t->last_chosen[sequences[i]];
 }
 

@@ -20,8 +20,9 @@ typedef struct transfer_options {
     vulkan_queue *queue;
     int32_t max_tokens, max_outputs, n_vocab;
     int32_t n_sequences, pages_per_sequence, n_groups;
-    int64_t beside_width; /* floats that each token brings along */
-    uint64_t logits;      /* where steps leave them, [max_outputs, logits_stride] */
+    int64_t given_width; /* floats that each token may bring along */
+    int32_t n_adapters;
+    uint64_t logits; /* where steps leave them, [max_outputs, logits_stride] */
     uint32_t logits_stride;
 } transfer_options;
 
@@ -43,6 +44,7 @@ typedef struct transfer_place {
 
     int32_t n_tokens, n_outputs; /* of its batch */
     bool is_spread;              /* as vulkan_batch has it, of few tokens */
+    bool has_adapters;           /* and this too */
     bool has_rules;
     bool draws;         /* a row is drawn from: it ends when the host has done that */
     choice_rule *rules; /* [max_outputs] */

@@ -6,6 +6,7 @@
 
 #include "backend/vulkan/vulkan_weights.h"
 #include "base/numbers.h"
+#include "ops/lora.h"
 
 enum { MOST_GROUPS = 65535, PARAMS_ALIGN = 16 };
 
@@ -217,16 +218,70 @@ static lace_status record_embed(recorder *r, const step *s, lace_error *err)
                            .indices = s->a.embed.by == EMBED_BY_POSITION  ? b->positions
                                       : s->a.embed.by == EMBED_BY_SEGMENT ? b->segments
                                                                           : b->tokens,
-                           .beside = s->a.embed.by == EMBED_BESIDE ? b->beside : 0,
                            .result = address_of(s->out[0].data),
                            .row_bytes = (uint32_t)weights_row_bytes(table->type, table->n_cols),
                            .out_stride = floats_of(&s->out[0]),
                            .width = (uint32_t)table->n_cols,
                            .n_rows = (uint32_t)table->n_rows,
                            .scale = s->a.embed.scale};
+    if (s->a.embed.by == EMBED_BESIDE)
+        p.beside = b->given;
+    else if (s->a.embed.by == EMBED_BY_TOKEN && b->given_width > 0) {
+        p.given = b->given;
+        p.given_stride = (uint32_t)b->given_width;
+    }
     record_writes(r, &s->out[0], b->n_tokens);
     record_launch l = {
         SHADER_embed, {weights_number(table->type)}, {b->n_tokens, parts_of(s->out[0].width), 1}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+static lace_status record_add_given(recorder *r, const step *s, lace_error *err)
+{
+    const vulkan_batch *b = r->batch;
+    int64_t n = b->given_width > 0 ? b->n_tokens : 0; /* without rows there is nothing to add */
+    struct add_given_args p = {.y = address_of(s->out[0].data),
+                               .given = b->given,
+                               .tokens = b->tokens,
+                               .y_stride = floats_of(&s->out[0]),
+                               .given_stride = (uint32_t)b->given_width,
+                               .width = (uint32_t)s->out[0].width,
+                               .column = (uint32_t)s->a.given.column};
+    record_writes(r, &s->out[0], b->n_tokens);
+    record_launch l = {SHADER_add_given, .grid = {n, parts_of(s->out[0].width), 1}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+/* Rows that use no adapter are passed over by the shaders, batches without any here. */
+static lace_status record_lora(recorder *r, const step *s, lace_error *err)
+{
+    enum { MOST_PARTS = 16 };
+    const vulkan_batch *b = r->batch;
+    const lora_site *site = s->a.lora.site;
+    int64_t n = record_rows(r, s);
+    bool is_down = s->op == OP_LORA_DOWN;
+    struct lora_args p = {.pieces = s->a.lora.pieces,
+                          .x = address_of(s->in[0].data),
+                          .y = address_of(s->out[0].data),
+                          .scales = b->scales,
+                          .tokens = b->tokens,
+                          .sequences = b->sequences,
+                          .outputs = b->outputs,
+                          .x_stride = floats_of(&s->in[0]),
+                          .y_stride = floats_of(&s->out[0]),
+                          .n_pieces = (uint32_t)site->n_pairs,
+                          .n_adapters = (uint32_t)b->n_adapters,
+                          .n_in = (uint32_t)site->n_in,
+                          .n_out = (uint32_t)site->n_out,
+                          .is_table = site->is_table,
+                          .is_output = s->is_output,
+                          .row_factor = (uint32_t)s->row_factor,
+                          .scale = s->a.lora.scale};
+    record_reads(r, &s->in[0], n);
+    record_writes(r, &s->out[0], n);
+    int64_t parts = is_down ? min_i64(site->n_low, MOST_PARTS) : parts_of(site->n_out);
+    record_launch l = {is_down ? SHADER_lora_down : SHADER_lora_up,
+                       .grid = {b->has_adapters ? n : 0, parts, 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 
@@ -423,6 +478,7 @@ static lace_status record_route(recorder *r, const step *s, lace_error *err)
 static const record_fn recorders[OP_COUNT] = {
     [OP_EMBED] = record_embed,
     [OP_GATHER] = record_gather,
+    [OP_ADD_GIVEN] = record_add_given,
     [OP_ROPE_TABLE] = record_rope_table,
     [OP_RMS_NORM] = record_norm,
     [OP_LAYER_NORM] = record_norm,
@@ -443,6 +499,8 @@ static const record_fn recorders[OP_COUNT] = {
     [OP_CONV] = record_conv,
     [OP_SCAN] = record_scan,
     [OP_DELTA] = record_delta,
+    [OP_LORA_DOWN] = record_lora,
+    [OP_LORA_UP] = record_lora,
     [OP_SOFTCAP] = record_softcap,
     [OP_ROUTE] = record_route,
     [OP_MOE_GLU] = record_moe,

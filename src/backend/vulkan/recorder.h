@@ -22,8 +22,12 @@ enum { RECORD_MAX_GROUPS = 8 }; /* of page tables */
 typedef struct vulkan_batch {
     int32_t n_tokens, n_outputs;
     uint64_t tokens, positions, sequences, slots, seen, segments;
-    uint64_t outputs;                   /* [n_outputs] */
-    uint64_t beside;                    /* floats: what EMBED_BESIDE puts behind rows */
+    uint64_t outputs;    /* [n_outputs] */
+    uint64_t given;      /* floats: the rows that tokens bring along */
+    int64_t given_width; /* of such a row; 0: there are none */
+    uint64_t scales;     /* [n_sequences, n_adapters] how much of each adapter */
+    int32_t n_adapters;
+    bool has_adapters;                  /* some row uses one: otherwise their steps do nothing */
     uint64_t axes;                      /* [ROPE_MAX_AXES, axis_stride] */
     uint64_t tables[RECORD_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] */
     int32_t pages_per_sequence, axis_stride;

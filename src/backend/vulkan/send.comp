@@ -1,6 +1,6 @@
 /*
  * A batch's numbers to where the device reads them: its lists, the pages that are new, and in place of
- * tokens below 0 those that were chosen last.
+ * TOKEN_CHOSEN those that were chosen last.
  */
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -12,10 +12,11 @@ void main()
     send_args p = params.value;
     uint first = GROUP.x * THREADS + THREAD, next = gl_NumWorkGroups.x * THREADS;
     uint n = p.from.v[SEND_N_TOKENS], n_outputs = p.from.v[SEND_N_OUTPUTS];
-    uint n_patches = p.from.v[SEND_N_PATCHES], n_beside = p.from.v[SEND_N_BESIDE];
+    uint n_scales = p.from.v[SEND_N_SCALES];
+    uint n_patches = p.from.v[SEND_N_PATCHES], n_given = p.from.v[SEND_N_GIVEN];
     for (uint i = first; i < p.n_lists * n; i += next) {
         uint list = i / n, t = i % n, v = p.from.v[SEND_HEAD + list * p.from_stride + t];
-        if (list == 0 && int(v) < 0)
+        if (list == 0 && int(v) == ID_CHOSEN)
             v = p.last_tokens.v[p.from.v[SEND_HEAD + SEND_SEQUENCES * p.from_stride + t]];
         p.to.v[list * p.to_stride + t] = v;
     }
@@ -23,6 +24,8 @@ void main()
         p.outputs.v[i] = p.from.v[p.from_outputs + i];
     for (uint i = first; i < n_patches; i += next)
         p.tables.v[p.from.v[p.from_patches + 2 * i]] = p.from.v[p.from_patches + 2 * i + 1];
-    for (uint i = first; i < n_beside; i += next)
-        p.beside.v[i] = p.from.v[p.from_beside + i];
+    for (uint i = first; i < n_given; i += next)
+        p.given.v[i] = p.from.v[p.from_given + i];
+    for (uint i = first; i < n_scales; i += next)
+        p.scales.v[i] = p.from.v[p.from_scales + i];
 }

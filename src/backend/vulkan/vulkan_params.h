@@ -7,11 +7,13 @@
 #ifndef LACE_BACKEND_VULKAN_VULKAN_PARAMS_H
 #define LACE_BACKEND_VULKAN_VULKAN_PARAMS_H
 
+#include "backend/lora_piece.h"
+
 #ifndef SHADER
 #include <stdint.h>
 
 typedef uint32_t uint;
-typedef uint64_t floats_at, words_at, choices_at, matrices_at, pieces_at;
+typedef uint64_t floats_at, words_at, choices_at, matrices_at, pieces_at, lora_pieces_at;
 typedef struct cache_args cache_args;
 #endif
 
@@ -19,8 +21,9 @@ struct embed_args {
     words_at table;
     words_at indices; /* which row each token takes */
     floats_at beside; /* [n_tokens, width] stands behind each row; 0: nothing does */
+    floats_at given;  /* [n_tokens, given_stride] rows of TOKEN_GIVEN; 0: there is none */
     floats_at result;
-    uint row_bytes, out_stride, width;
+    uint row_bytes, out_stride, given_stride, width;
     uint n_rows; /* what is not below takes the first */
     float scale;
 };
@@ -34,6 +37,37 @@ struct rows_args {
     uint width, group, kind; /* group: of a norm; columns of each value of a gate */
     int offset;
     float scale, eps, least;
+};
+
+/* y += columns of the batch's own rows, where there is no token. */
+struct add_given_args {
+    floats_at y, given;
+    words_at tokens;
+    uint y_stride, given_stride, width, column;
+};
+
+#ifdef SHADER
+struct lora_piece {
+    words_at down, up;
+    uint adapter, rank, first, type;
+    float factor;
+    uint padding;
+};
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer lora_pieces_at
+{
+    lora_piece v[];
+};
+#endif
+
+/* Both steps of adapters: from x to y. */
+struct lora_args {
+    lora_pieces_at pieces;
+    floats_at x, y, scales; /* scales: [n_sequences, n_adapters] */
+    words_at tokens, sequences, outputs;
+    uint x_stride, y_stride, n_pieces, n_adapters, n_in, n_out;
+    uint is_table, is_output, row_factor;
+    float scale;
 };
 
 struct xielu_args {
@@ -216,16 +250,19 @@ struct combine_args {
 #define SEND_N_TOKENS  0
 #define SEND_N_OUTPUTS 1
 #define SEND_N_PATCHES 2
-#define SEND_N_BESIDE  3
-#define SEND_HEAD      4
+#define SEND_N_GIVEN   3
+#define SEND_N_SCALES  4
+#define SEND_HEAD      5
+#define ID_CHOSEN      (-1) /* TOKEN_CHOSEN and TOKEN_GIVEN of ops/step.h */
+#define ID_GIVEN       (-2)
 #define SEND_SEQUENCES 2 /* the list of them; the first is that of tokens */
 
 struct send_args {
     words_at from, to; /* to: lists of [to_stride] */
-    words_at outputs, tables, beside, last_tokens;
+    words_at outputs, tables, given, scales, last_tokens;
     uint from_stride, to_stride, n_lists;
-    uint from_outputs, from_patches,
-        from_beside; /* words of `from`; patches are places and values */
+    uint from_outputs, from_patches, from_given,
+        from_scales; /* words of `from`; patches are places and values */
 };
 
 /* choice_rule of backend/choice.h in words. */

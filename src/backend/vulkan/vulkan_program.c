@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/lora_pieces.h"
 #include "backend/vulkan/batch_transfer.h"
 #include "base/mem.h"
 #include "base/numbers.h"
@@ -27,8 +28,8 @@ typedef struct vector {
 
 /* The list of batches of a shape, and the memory of its parameters. */
 typedef struct recorded {
-    int32_t n_tokens, n_outputs; /* no tokens: there is none */
-    bool is_spread;              /* as vulkan_batch has it */
+    int32_t n_tokens, n_outputs;  /* no tokens: there is none */
+    bool is_spread, has_adapters; /* as vulkan_batch has them */
     vulkan_list *list;
     uint64_t params;
 } recorded;
@@ -50,7 +51,7 @@ typedef struct ahead_queue {
     transfer_place
         places[AHEAD_PLACES]; /* of single tokens, in turn; opened when they are needed */
     bool is_open;
-    int32_t token, position, sequence; /* the first, and where it stands */
+    ahead_start start;
     choice_rule rule;
     int32_t n_asked, n_sent, n_taken;
 } ahead_queue;
@@ -107,13 +108,6 @@ static uint64_t scratch_bytes(const plan *p)
     return most_bytes(p, record_scratch_bytes) + RECORD_FORMED * most_bytes(p, record_form_bytes);
 }
 
-/* Floats that each token brings along (EMBED_BESIDE). */
-static uint64_t beside_width(const plan *p)
-{
-    bool is_beside = p->steps[0].op == OP_EMBED && p->steps[0].a.embed.by == EMBED_BESIDE;
-    return is_beside ? (uint64_t)p->steps[0].a.embed.table->n_cols : 0;
-}
-
 static transfer_options transfer_options_of(const plan *p, const program_options *o)
 {
     return (transfer_options){.max_tokens = p->limits.max_tokens,
@@ -122,7 +116,8 @@ static transfer_options transfer_options_of(const plan *p, const program_options
                               .n_sequences = o->n_sequences,
                               .pages_per_sequence = o->pages_per_sequence,
                               .n_groups = o->n_groups,
-                              .beside_width = (int64_t)beside_width(p)};
+                              .n_adapters = p->limits.n_adapters,
+                              .given_width = plan_given_width(p)};
 }
 
 static uint64_t params_bytes(const plan *p)
@@ -136,7 +131,7 @@ static uint64_t params_bytes(const plan *p)
 static uint64_t memory_bytes(const plan *p)
 {
     return aligned(p->value_bytes) + scratch_bytes(p) + RECORD_COUNTS_BYTES +
-           plan_vector_bytes(p, aligned(1));
+           plan_vector_bytes(p, aligned(1)) + aligned(lora_memory_bytes(p));
 }
 
 /* Of a list: those of the steps, and copies of results. */
@@ -227,11 +222,17 @@ static lace_status locate_given(vulkan_program *vp, int32_t value, given *out, l
                         err);
 }
 
+static lace_status write_adapter(void *q, uint64_t to, const void *from, uint64_t n,
+                                 lace_error *err)
+{
+    return vulkan_write(q, to, from, n, err);
+}
+
 /* Whether the device finds the best tokens of rows. */
 static bool can_choose(const vulkan_program *vp)
 {
     const plan *p = vp->p;
-    return p->logits >= 0 && !p->limits.stops_at_hidden && beside_width(p) == 0 &&
+    return p->logits >= 0 && !p->limits.stops_at_hidden && !plan_is_beside(p) &&
            vulkan_features(vp->v)->max_threads >= CHOOSE_THREADS;
 }
 
@@ -268,7 +269,10 @@ lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_err
         vulkan_queue_settle(vp->shared, settle, vp);
     vp->counts = vp->scratch + scratch_bytes(vp->p);
     TRY(vulkan_fill(vp->q, vp->counts, 0, RECORD_COUNTS_BYTES, err));
-    return move_vectors(vp, vp->counts + RECORD_COUNTS_BYTES, err);
+    uint64_t vectors = vp->counts + RECORD_COUNTS_BYTES;
+    TRY(move_vectors(vp, vectors, err));
+    return lora_memory_fill(vp->p, vectors + plan_vector_bytes(vp->p, aligned(1)), write_adapter,
+                            vp->q, err);
 }
 
 static void forget(vulkan_program *vp, recorded *r)
@@ -348,6 +352,7 @@ static lace_status record_list(vulkan_program *vp, const transfer_place *p, bool
     b.n_tokens = out->n_tokens = p->n_tokens;
     b.n_outputs = out->n_outputs = p->n_outputs;
     b.is_spread = out->is_spread = p->is_spread;
+    b.has_adapters = out->has_adapters = p->has_adapters;
     recorder r = {.v = vp->v,
                   .batch = &b,
                   .scratch = vp->scratch,
@@ -376,7 +381,7 @@ static lace_status find_list(vulkan_program *vp, const transfer_place *p, const 
     for (int i = 0; i < N_RECORDED; i++) {
         *out = &vp->lists[i];
         if ((*out)->n_tokens == p->n_tokens && (*out)->n_outputs == p->n_outputs &&
-            (*out)->is_spread == p->is_spread)
+            (*out)->is_spread == p->is_spread && (*out)->has_adapters == p->has_adapters)
             return LACE_OK;
     }
     vp->newest = (vp->newest + 1) % N_RECORDED;
@@ -406,7 +411,7 @@ static transfer_place *place_at(vulkan_program *vp, int32_t number)
 static bool has_unknown_token(const batch *b)
 {
     for (int32_t t = 0; t < b->n_tokens; t++)
-        if (b->tokens[t] < 0)
+        if (b->tokens[t] == TOKEN_CHOSEN)
             return true;
     return false;
 }
@@ -414,9 +419,6 @@ static bool has_unknown_token(const batch *b)
 static lace_status put(vulkan_program *vp, transfer_place *p, const batch *b,
                        const choice_rule *rules, lace_error *err)
 {
-    if (b->embeddings && beside_width(vp->p) == 0)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "Vulkan devices compute batches of tokens alone; use --device cpu");
     return transfer_put(&vp->transfer, p, b, vp->base.chooses ? rules : NULL, err);
 }
 
@@ -528,8 +530,8 @@ static transfer_place *ahead_place(vulkan_program *vp, int32_t number)
     return &vp->ahead.places[number % AHEAD_PLACES];
 }
 
-lace_status vulkan_program_begin(program *base, int32_t token, int32_t position, int32_t sequence,
-                                 const choice_rule *rule, lace_error *err)
+lace_status vulkan_program_begin(program *base, const ahead_start *start, const choice_rule *rule,
+                                 lace_error *err)
 {
     vulkan_program *vp = (vulkan_program *)base;
     ahead_queue *a = &vp->ahead;
@@ -537,9 +539,7 @@ lace_status vulkan_program_begin(program *base, int32_t token, int32_t position,
     for (int i = 0; i < AHEAD_PLACES && !a->is_open; i++)
         TRY(transfer_place_open(&vp->transfer, &a->places[i], 1, 1, false, err));
     a->is_open = true;
-    a->token = token;
-    a->position = position;
-    a->sequence = sequence;
+    a->start = *start;
     a->rule = rule ? *rule : (choice_rule){.temperature = 0};
     a->n_asked = a->n_sent = a->n_taken = 0;
     return LACE_OK;
@@ -550,13 +550,20 @@ static lace_status send_ahead(vulkan_program *vp, lace_error *err)
 {
     ahead_queue *a = &vp->ahead;
     transfer_place *p = ahead_place(vp, a->n_sent);
-    int32_t token = a->n_sent == 0 ? a->token : -1, position = a->position + a->n_sent, output = 0;
+    int32_t token = a->n_sent == 0 ? a->start.token : TOKEN_CHOSEN, output = 0;
+    int32_t position = a->start.position + a->n_sent, axes[ROPE_MAX_AXES];
+    for (int i = 0; i < ROPE_MAX_AXES; i++)
+        axes[i] = position + a->start.turn;
     batch b = {.n_tokens = 1,
                .n_outputs = 1,
                .tokens = &token,
                .positions = &position,
-               .sequences = &a->sequence,
-               .slots = &a->sequence,
+               .sequences = &a->start.sequence,
+               .slots = &a->start.sequence,
+               .axes = axes,
+               .n_axes = ROPE_MAX_AXES,
+               .adapter_scales = a->start.adapter_scales,
+               .n_adapters = a->start.n_adapters,
                .outputs = &output};
     TRY(transfer_put(&vp->transfer, p, &b, &a->rule, err));
     if (p->draws)
@@ -581,7 +588,8 @@ lace_status vulkan_program_ahead(program *base, const int32_t *const *pages, int
                                  int32_t position, lace_error *err)
 {
     vulkan_program *vp = (vulkan_program *)base;
-    assert(position == vp->ahead.position + vp->ahead.n_asked && sequence == vp->ahead.sequence);
+    assert(position == vp->ahead.start.position + vp->ahead.n_asked &&
+           sequence == vp->ahead.start.sequence);
     for (int32_t g = 0; g < vp->options.n_groups; g++)
         TRY(transfer_table(&vp->transfer, g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
     vp->ahead.n_asked++;

@@ -14,8 +14,8 @@ lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *ru
 lace_status vulkan_program_submit(program *p, const batch *b, const choice_rule *rules,
                                   lace_error *err);
 lace_status vulkan_program_collect(program *p, lace_error *err);
-lace_status vulkan_program_begin(program *p, int32_t token, int32_t position, int32_t sequence,
-                                 const choice_rule *rule, lace_error *err);
+lace_status vulkan_program_begin(program *p, const ahead_start *start, const choice_rule *rule,
+                                 lace_error *err);
 lace_status vulkan_program_ahead(program *p, const int32_t *const *pages, int32_t sequence,
                                  int32_t position, lace_error *err);
 lace_status vulkan_program_next(program *p, int32_t *word, lace_error *err);
