@@ -393,16 +393,25 @@ static lace_status inspect_verb(const verb *v, int argc, char **argv, lace_error
     const char *path = words.at[0];
     span builtin = {cli_builtin_model, (size_t)(cli_builtin_model_end - cli_builtin_model)};
     weights *files;
-    TRY(path ? weights_open(path, &files, err)
-             : weights_open_memory(builtin, CLI_BUILTIN_NAME, &files, err));
+    bool is_peft = false;
+    lace_status status = path ? weights_open(path, &files, err)
+                              : weights_open_memory(builtin, CLI_BUILTIN_NAME, &files, err);
+    if (status != LACE_OK && path) /* it may be an adapter: a directory without config.json */
+        is_peft = weights_open_adapter(path, &files, NULL) == LACE_OK;
+    if (status != LACE_OK && !is_peft)
+        return status;
 
     findings f = {.files = files};
     count_types(&f);
     lace_model_options model_options = lace_model_options_default();
     model_options.device = a.device;
     lace_model *model;
-    lace_status status = cli_open_model(path, &model_options, &model, &f.why_not);
-    if (status == LACE_OK) {
+    status = cli_open_model(path, &model_options, &model, &f.why_not);
+    if (is_peft) {
+        error_set(
+            &f.why_not, LACE_E_META,
+            "is a LoRA adapter, no model: use it with --lora beside the model that it is for");
+    } else if (status == LACE_OK) {
         ask_engine(&f, model, &a);
     } else {
         model_options.vocab_only = true;

@@ -61,7 +61,7 @@ static const arg_option options[] = {
     {"ttft-target", 0, ARG_INT, SERVER(batcher.first_target_ms), .value = "MS", .low = 1, .high = 1 << 20, .help = "on a GPU, read prompts in larger steps where first tokens would come later than this"},
     {"max-queue", 0, ARG_INT, SERVER(max_queue), .value = "N", .low = 0, .high = 1 << 20, .help = "requests that may wait; more get 429 (default 1024)"},
     {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "connections open at a time (default 16384)"},
-    {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "largest request (default 8M)"},
+    {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "largest request (default 8M, of models that see images 64M)"},
     {"timeout", 0, ARG_INT, SERVER(timeout_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for a request (default 0: no limit)"},
     {"drain", 0, ARG_INT, SERVER(drain_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for streams to end after SIGTERM (default 30)"},
     {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
@@ -222,13 +222,19 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
     return a->draft ? cli_open_model(a->draft, &o, out, err) : LACE_OK;
 }
 
+/* Requests with images are larger. */
+static void allow_images(server_options *o)
+{
+    if (o->max_body == server_options_default().max_body)
+        o->max_body = (uint64_t)64 << 20;
+}
+
 /*
  * The model's vision tower. One that nobody has named and that is not there, or does not fit, is
  * left out; with it, requests may be larger.
  */
 static lace_status open_tower(serve_args *a, const lace_model *model, lace_error *err)
 {
-    const uint64_t usual = server_options_default().max_body, larger = (uint64_t)64 << 20;
     lace_session_options *session = &a->server.batcher.session;
     if (a->no_mmproj)
         return LACE_OK;
@@ -238,8 +244,7 @@ static lace_status open_tower(serve_args *a, const lace_model *model, lace_error
         return status;
     if (!session->tower)
         return LACE_OK;
-    if (a->server.max_body == usual)
-        a->server.max_body = larger;
+    allow_images(&a->server);
     lace_tower_info info;
     lace_tower_describe(session->tower, &info);
     uint64_t need = info.weights + info.scratch;
@@ -296,6 +301,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         return args_error(v, err, "--alias names one model; --models FILE has a name for each");
     if (a.several.models) {
         warn_of_open_door(&a.server);
+        allow_images(&a.server); /* a model without a tower refuses them by itself */
         return serve_models(v, &a.several, &a.server, argc, argv, err);
     }
     if (a.hosts)

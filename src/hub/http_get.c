@@ -16,9 +16,10 @@ enum {
     MAX_CONNECTIONS = 16,
     MAX_REDIRECTS = 8,
     MAX_URL = 8192,
-    MAX_FAILURES = 6, /* in a row, without a byte that is new */
-    CONNECT_S = 20,   /* to be connected */
-    SILENCE_S = 30,   /* without a byte */
+    MAX_FAILURES = 6,  /* in a row, without a byte that is new */
+    MAX_UNREACHED = 1, /* before anybody has answered at all: most likely there is no network */
+    CONNECT_S = 20,    /* to be connected */
+    SILENCE_S = 30,    /* without a byte */
     POLL_MS = 100,
     FIRST_DELAY_MS = 500,  /* before the first new try; doubled for each further one */
     MOST_DELAY_MS = 20000, /* unless the server asks for more, up to: */
@@ -52,6 +53,7 @@ struct http_client {
     buf *text;
     bool lacks_ranges; /* the server sends whole files only */
     int n_failures;    /* in a row */
+    bool is_reached;   /* somebody has answered */
     int delay_ms;      /* before the first new try */
     int status;        /* of the last answer that was none */
     lace_error write_error;
@@ -120,8 +122,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     static const char name[] = "content-range:";
     transfer *t = user;
-    if (n > 5 && strncmp(line, "HTTP/", 5) == 0)
+    if (n > 5 && strncmp(line, "HTTP/", 5) == 0) {
         t->has_range = false; /* a new answer, behind a proxy's */
+        t->client->is_reached = true;
+    }
     if (n > sizeof name && strncasecmp(line, name, sizeof name - 1) == 0)
         t->has_range = fits_range(t, line + sizeof name - 1, n - (sizeof name - 1));
     return size * n;
@@ -312,7 +316,8 @@ static lace_status give_up(transfer *t, CURLcode code, long status, lace_error *
     if (t->problem)
         return error_set(err, LACE_E_IO, "%.*s: %s", n, t->url, t->problem);
     if (code != CURLE_OK)
-        return error_set(err, LACE_E_IO, "%.*s: %s", n, t->url, c->curl->easy_strerror(code));
+        return error_set(err, LACE_E_IO, "%.*s: %s%s", n, t->url, c->curl->easy_strerror(code),
+                         c->is_reached ? "" : "; is there a network?");
     if (status == 200 || status == 206)
         return error_set(err, LACE_E_IO, "%.*s: the answer ended too early", n, t->url);
     return error_set(err, LACE_E_IO, "%.*s answered %ld%s", n, t->url, status,
@@ -326,7 +331,10 @@ static lace_status try_again(transfer *t, CURLcode code, long status, lace_error
 {
     http_client *c = t->client;
     curl_off_t asked_s = 0;
-    if (++c->n_failures > MAX_FAILURES)
+    bool is_unreached =
+        !c->is_reached && (code == CURLE_COULDNT_RESOLVE_HOST ||
+                           code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_COULDNT_CONNECT);
+    if (++c->n_failures > (is_unreached ? MAX_UNREACHED : MAX_FAILURES))
         return give_up(t, code, status, err);
     if (status == 429 || status == 503)
         c->curl->easy_getinfo(t->easy, CURLINFO_RETRY_AFTER, &asked_s);

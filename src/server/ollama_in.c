@@ -302,6 +302,20 @@ bool ollama_read_chat(gen_request *r, call *c, json_t *body)
 
 /* ---- Generate -------------------------------------------------------------------------------- */
 
+/* A model without a template goes on from what it is given, as Ollama has it: it knows no marks. */
+static bool use_as_text(gen_request *r, call *c, const json_t *system, const json_t *prompt)
+{
+    size_t n_system = json_string_length(system), n_prompt = json_string_length(prompt);
+    size_t n_between = n_system ? 2 : 0, n = n_system + n_between + n_prompt;
+    char *whole = arena_alloc(&r->memory, n + 1, 1);
+    if (!whole)
+        return call_nomem(c);
+    memcpy(whole, n_system ? json_string_value(system) : "", n_system);
+    memcpy(whole + n_system, "\n\n", n_between);
+    memcpy(whole + n_system + n_between, json_string_value(prompt), n_prompt + 1);
+    return gen_request_text(r, c, whole, n);
+}
+
 /* The prompt as a conversation of one message, unless it is to be taken as it is. */
 static bool use_prompt(gen_request *r, call *c, const json_t *body)
 {
@@ -322,6 +336,10 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
         return gen_request_infill(r, c,
                                   (text){json_string_value(prompt), json_string_length(prompt)},
                                   (text){json_string_value(suffix), json_string_length(suffix)});
+    bool has_images = json_array_size(json_get(body, "images")) > 0;
+    if (!json_is_true(raw) && !has_images &&
+        !chat_template_caps(call_server(c)->chat)->has_own_template)
+        return use_as_text(r, c, system, prompt);
     if (json_is_true(raw))
         return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
     r->messages = json_array();

@@ -300,6 +300,21 @@ static void ollama_streams_lines(void)
          "\"options\":{\"num_predict\":4}}");
     answer_check(&a, 200, "\"response\":\"");
     json_decref(body());
+    /* The model has no template: its prompt is the text, with no other model's marks. */
+    static const char *const same[] = {"", "\"raw\":true,"};
+    json_int_t n_prompt[2];
+    for (int i = 0; i < 2; i++) {
+        char request[256];
+        snprintf(request, sizeof request,
+                 "{\"model\":\"tale\",\"prompt\":\"Once upon\",%s\"stream\":false,"
+                 "\"options\":{\"num_predict\":1}}",
+                 same[i]);
+        post("/api/generate", request);
+        json_t *counted = body();
+        n_prompt[i] = json_integer_value(json_object_get(counted, "prompt_eval_count"));
+        json_decref(counted);
+    }
+    CHECK(n_prompt[0] > 0 && n_prompt[0] == n_prompt[1]);
     post("/api/generate",
          "{\"model\":\"tale\",\"prompt\":\"A king\",\"stream\":false,\"format\":" SCHEMA
          ",\"options\":{\"num_predict\":120}}");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "lora_kit.h"
 #include "tap.h"
 
 #define MODEL "models/default.gguf" /* also the one inside the program */
@@ -201,6 +202,16 @@ static void files_that_are_no_models_are_refused(void)
     CHECK(strstr(ran.err, "o such file") != NULL);
     command_run("run $dir -p x");
     command_check_error("config.json"); /* a directory may be a model, but this one is not */
+    /* An adapter of PEFT's is said to be one. */
+    static const float ones[6] = {1, 1, 1, 1, 1, 1};
+    static const kit_tensor parts[] = {
+        {"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", 2, 3, ones},
+        {"base_model.model.model.layers.0.mlp.up_proj.lora_B.weight", 3, 2, ones}};
+    command_sh("mkdir -p $dir/peft && echo '{\"peft_type\": \"LORA\", \"r\": 2, "
+               "\"lora_alpha\": 2}' > $dir/peft/adapter_config.json");
+    CHECK(kit_write_safetensors(parts, 2, command_path("peft/adapter_model.safetensors")));
+    command_run("inspect $dir/peft");
+    CHECK(command_check_success() && strstr(ran.out, "is a LoRA adapter, no model"));
     command_run("inspect $dir/absent.gguf");
     command_check_error("absent.gguf");
     command_run("tokenize README.md x");

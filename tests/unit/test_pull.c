@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "command.h"
 #include "fake_hub.h"
@@ -258,6 +259,16 @@ static void proxies_and_mirrors_are_those_of_the_environment(void)
 /* ---- Bad weather ----------------------------------------------------------------------------- */
 
 /* Cut after every so many bytes; the next try goes on there. */
+/* Somebody without a network is not let wait for half a minute. */
+static void nobody_there_is_said_soon(void)
+{
+    clear();
+    uint64_t begin = clock_ns();
+    command_sh("env -u LACE_HUB_DELAY_MS HF_ENDPOINT=http://127.0.0.1:1 \"$lace\" pull org/tiny");
+    command_check_error("is there a network?");
+    CHECK(clock_ns() - begin < UINT64_C(15000000000));
+}
+
 static void cuts_cost_only_what_was_cut(void)
 {
     static const int lengths[] = {0, 1, 511, 65536, 1048575, 1048576};
@@ -471,6 +482,7 @@ int main(void)
     CASE(removed_models_leave_what_others_need);
     CASE(the_token_goes_to_the_hub_alone);
     CASE(proxies_and_mirrors_are_those_of_the_environment);
+    CASE(nobody_there_is_said_soon);
     CASE(cuts_cost_only_what_was_cut);
     CASE(a_second_pull_goes_on);
     CASE(what_may_pass_is_tried_again);
