@@ -291,6 +291,16 @@ struct step;
 struct worker;
 typedef void (*step_fn)(const struct step *s, const batch *b, const struct worker *w);
 
+/* Latent attention of a prompt, which can also be done with keys and values (plan/latents.h). */
+typedef struct latent_form {
+    int32_t n_heads;
+    int32_t rank;         /* values of a latent; 0: these are no such steps */
+    int32_t nope, turned; /* of a head's key: made of the latent; of the position, for all heads */
+    int32_t value;        /* values of a head, made of the latent */
+    int32_t group;        /* page tables of the batch */
+    int32_t n_workers;    /* CPU: how many share the heads */
+} latent_form;
+
 /* Added to the sum of squares when DELTA makes the length of q and k 1. */
 #define DELTA_EPS 1e-6f
 
@@ -421,6 +431,11 @@ typedef struct step {
                                    behind its own; 0: as it says */
             float softcap;      /* scores become cap * tanh(score / cap); 0: off */
             const float *sinks; /* [n_heads] extra scores without a value, or NULL */
+            /* CPU: latents that may be expanded: queries before they are absorbed are in[1], and the
+             * values of heads go to out[1]. */
+            latent_form latents;
+            const weight *k_heads, *v_heads; /* [n_heads] of the steps around this one */
+            step_fn k_form, v_form;          /* as `form` below */
         } attend;
         struct {                   /* MATMUL_HEADS: in[0] -> out[0]. Of each head, the first n_cols
                                       values meet its matrix; the n_rest behind them are copied. */
@@ -428,6 +443,7 @@ typedef struct step {
             int32_t n_heads;
             int32_t n_rest; /* values of a head */
             step_fn form;   /* CPU: who brings rows into the form that the kernel reads; or NULL */
+            latent_form latents; /* CPU: nothing to do in batches in which ATTEND expands them */
         } heads;
         struct {                 /* CONV: in[0] -> out[0], each channel (column) on its own:
                                     out[t] = bias + sum over k of weight[k] * in[t - n_taps + 1 + k],

@@ -21,7 +21,8 @@ bool plan_find_latents(const plan *p, const step *s, int32_t left, latent_form *
                          .rank = kv->v_dim,
                          .nope = (int32_t)k->n_cols,
                          .turned = s[0].a.heads.n_rest,
-                         .value = (int32_t)v->n_rows};
+                         .value = (int32_t)v->n_rows,
+                         .group = kv->group};
     return kv->v_in_k && kv->n_heads == 1 && s[0].a.heads.n_heads == out->n_heads &&
            s[2].a.heads.n_heads == out->n_heads && k->n_rows == out->rank &&
            v->n_cols == out->rank && s[2].a.heads.n_rest == 0 &&

@@ -24,13 +24,6 @@
 
 #include "plan/plan.h"
 
-typedef struct latent_form {
-    int32_t n_heads;
-    int32_t rank;         /* values of a latent */
-    int32_t nope, turned; /* of a head's key: made of the latent; of the position, for all heads */
-    int32_t value;        /* values of a head, made of the latent */
-} latent_form;
-
 /* What a multiply-add takes, in any unit. */
 typedef struct latent_costs {
     double matrices; /* of queries and of sums */

@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "backend/cpu/latents_cpu.h"
 #include "backend/cpu/ops.h"
 #include "tensor/blocks.h"
 #include "tensor/cache_row.h"
@@ -379,6 +380,10 @@ static void attend_words(const step *s, query *q, int n_rows, const block *b, co
 static void words_from_queries(const query *q, int n_rows, int32_t dim, uint8_t *out)
 {
 }
+static uint64_t queries_row_bytes(int32_t dim)
+{
+    return 0;
+}
 #endif
 
 /* ---- Blocks and items ------------------------------------------------------------------------ */
@@ -725,8 +730,14 @@ static int64_t count_parts(const step *s, const batch *b, int heads)
     return n * s->kv.n_heads * ((group + heads - 1) / heads);
 }
 
+#include "backend/cpu/attend_expanded.h"
+
 void FN(attend)(const step *s, const batch *b, const worker *w)
 {
+    if (latents_are_expanded(&s->a.attend.latents, b)) {
+        attend_expanded(s, b, w);
+        return;
+    }
     const kv_layer *kv = &s->kv;
     int32_t dim = kv->head_dim, v_dim = kv->v_dim, group = s->a.attend.n_heads / kv->n_heads;
     if (dim % VW || v_dim % VW) {

@@ -101,6 +101,9 @@ ALWAYS_INLINE void words_of_values(dtype type, const block *b, int32_t dim, cons
 /* words_of_keys or words_of_values of a type that is known only now. */
 #define BY_TYPE(call, type, ...)                                                                   \
     switch (type) {                                                                                \
+    case DTYPE_F32: /* made of latents */                                                          \
+        call(DTYPE_F32, __VA_ARGS__);                                                              \
+        break;                                                                                     \
     case DTYPE_F16:                                                                                \
         call(DTYPE_F16, __VA_ARGS__);                                                              \
         break;                                                                                     \
@@ -227,6 +230,11 @@ static void attend_words(const step *s, query *q, int n_rows, const block *b, co
     for (int r = 0; r < n_rows; r += GEMM_TOKENS)
         attend_six(s, q + r, n_rows - r < GEMM_TOKENS ? n_rows - r : GEMM_TOKENS,
                    t->q + (uint64_t)r * words_row_bytes(dim), b, t);
+}
+
+static uint64_t queries_row_bytes(int32_t dim)
+{
+    return words_row_bytes(dim);
 }
 
 /* Queries as words, and rows of zeros until there are whole sixes. */

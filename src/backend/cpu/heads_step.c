@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "backend/cpu/latents_cpu.h"
 #include "backend/ref/ref.h"
 #include "base/numbers.h"
 #include "base/threads.h"
@@ -24,9 +25,7 @@ static uint64_t row_scratch_bytes(const weight *w)
 
 uint64_t heads_scratch_bytes(const step *s, int64_t n_tokens)
 {
-    const weight *w = s->a.heads.weights;
-    return formed_bytes(w, n_tokens) + row_scratch_bytes(w) +
-           matmul_scratch_bytes(w->impl, w->type, w->n_cols, n_tokens);
+    return heads_product_bytes(s->a.heads.weights, n_tokens);
 }
 
 step_fn heads_form(const kernel_table *table, act_format act)
@@ -36,13 +35,9 @@ step_fn heads_form(const kernel_table *table, act_format act)
                                    : table->ops[OP_QUANTIZE];
 }
 
-/* The inputs of one head. */
-static operand inputs_of(const step *s, int32_t head, int64_t n, uint8_t *scratch)
+/* n rows of x in the form that w reads; x, or in scratch. */
+static operand in_form(const weight *w, step_fn form, operand x, int64_t n, uint8_t *scratch)
 {
-    const weight *w = s->a.heads.weights;
-    operand x = s->in[0];
-    x.data += 4 * (uint64_t)head * (uint64_t)(w->n_cols + s->a.heads.n_rest);
-    x.width = w->n_cols;
     if (w->impl->act == ACT_F32)
         return x;
     operand formed = {.format = w->impl->act,
@@ -52,8 +47,33 @@ static operand inputs_of(const step *s, int32_t head, int64_t n, uint8_t *scratc
     step quantize = {.op = OP_QUANTIZE, .row_factor = 1, .in = {x}, .out = {formed}};
     batch b = {.n_tokens = (int32_t)n};
     worker alone = {.count = 1, .scratch = scratch + formed_bytes(w, n)};
-    s->a.heads.form(&quantize, &b, &alone);
+    form(&quantize, &b, &alone);
     return formed;
+}
+
+uint64_t heads_product_bytes(const weight *w, int64_t n)
+{
+    return formed_bytes(w, n) + row_scratch_bytes(w) +
+           matmul_scratch_bytes(w->impl, w->type, w->n_cols, n);
+}
+
+void heads_product(const weight *w, step_fn form, const float *rows, int64_t n, float *out,
+                   uint8_t *scratch)
+{
+    operand x = {.width = w->n_cols, .stride = 4 * (uint64_t)w->n_cols, .data = (uint8_t *)rows};
+    x = in_form(w, form, x, n, scratch);
+    w->impl->rows(w, 0, w->n_rows, x.data, x.stride, n, out, w->n_rows,
+                  scratch + formed_bytes(w, n) + row_scratch_bytes(w));
+}
+
+/* The inputs of one head. */
+static operand inputs_of(const step *s, int32_t head, int64_t n, uint8_t *scratch)
+{
+    const weight *w = s->a.heads.weights;
+    operand x = s->in[0];
+    x.data += 4 * (uint64_t)head * (uint64_t)(w->n_cols + s->a.heads.n_rest);
+    x.width = w->n_cols;
+    return in_form(w, s->a.heads.form, x, n, scratch);
 }
 
 /* Rows [begin, end) of one head's matrix; whoever has the first row copies the rest. */
@@ -77,7 +97,7 @@ void matmul_heads_ref(const step *s, const batch *b, const worker *w)
     const int64_t n = step_rows(s, b), n_rows = s->a.heads.weights->n_rows;
     const int64_t tiled = (int64_t)round_up((uint64_t)n_rows, MATMUL_TILE_ROWS);
     int64_t first, last;
-    if (n == 0)
+    if (n == 0 || latents_are_expanded(&s->a.heads.latents, b))
         return;
     pool_share(s->a.heads.n_heads * tiled, MATMUL_TILE_ROWS, w->index, w->count, &first, &last);
     for (int64_t head = first / tiled; head * tiled < last; head++) {

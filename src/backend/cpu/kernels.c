@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/latents_cpu.h"
 #include "backend/cpu/matmul_in_place.h"
 #include "backend/cpu/ops.h"
 #include "backend/ref/ref.h"
@@ -59,6 +60,12 @@ static uint64_t row_scratch(const step *s)
     return 4 * (uint64_t)s->in[0].width;
 }
 
+static uint64_t attend_room(const step *s, int64_t n_tokens, int64_t n_context)
+{
+    uint64_t usual = attend_scratch(s, n_context), expanded = latent_room_bytes(s, n_tokens);
+    return usual > expanded ? usual : expanded;
+}
+
 static uint64_t head_scratch(const step *s)
 {
     return 4 * (uint64_t)(s->kv.head_dim > s->kv.v_dim ? s->kv.head_dim : s->kv.v_dim) + 64;
@@ -77,7 +84,7 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_MOE_DOWN:
         return moe_scratch_bytes(s, n_tokens);
     case OP_ATTEND:
-        return attend_scratch(s, n_context);
+        return attend_room(s, n_tokens, n_context);
     case OP_QUANTIZE:
         return s->sparsity ? row_scratch(s) : 0;
     case OP_RMS_NORM_QUANTIZE:
@@ -166,6 +173,8 @@ int32_t step_same_tokens(const step *s)
 int64_t attend_n_items(const step *s, const batch *b)
 {
     int64_t n = 0;
+    if (latents_are_expanded(&s->a.attend.latents, b))
+        return s->a.attend.n_heads;
     if (b->n_tokens > ATTEND_SPLIT)
         return (int64_t)b->n_tokens * s->kv.n_heads;
     for (int32_t t = 0; t < b->n_tokens; t++) {

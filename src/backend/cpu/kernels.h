@@ -143,6 +143,11 @@ int64_t moe_n_pieces(const step *s, const batch *b, int n_workers);
 step_fn heads_form(const kernel_table *table, act_format act);
 uint64_t heads_scratch_bytes(const step *s, int64_t n_tokens);
 
+/* A product of one head's matrix: out[n, w->n_rows] = rows[n, w->n_cols], and its scratch. */
+void heads_product(const weight *w, step_fn form, const float *rows, int64_t n, float *out,
+                   uint8_t *scratch);
+uint64_t heads_product_bytes(const weight *w, int64_t n);
+
 /* Each level fills in what it has. */
 void kernels_init_ref(kernel_table *table);
 #if defined(__x86_64__)

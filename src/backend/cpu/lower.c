@@ -2,6 +2,7 @@
 #include "backend/cpu/lower.h"
 
 #include "backend/cpu/columns.h"
+#include "backend/cpu/latents_cpu.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 
@@ -265,6 +266,7 @@ void cpu_lower(plan *p, const kernel_table *table)
     plan_fuse(p);
     drop_in_place(p);
     set_functions(p, table);
+    latents_prepare(p, table);
     add_joins(p);
     if (p->status == LACE_OK)
         plan_place(p, share_sums);
