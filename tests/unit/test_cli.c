@@ -259,7 +259,7 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"perplexity -ngl 20 -f x", "-ngl 20: here a model runs on one device, whole; use --device"},
         {"run -ngl", "--gpu-layers needs a value"},
         {"run -p x -ngl few", "--gpu-layers few, expected a number or all"},
-        {"run -p x -ngl 2 --ranks 2", "several ranks compute on the CPU"},
+        {"run -p x -ngl 2 --ranks 2", "--ranks divides every layer"},
         {"run -p x -fa off", "-fa off: lace always does this"},
         {"run -hff b.gguf", "name a part of the file's name: -hf ORG/REPO:Q8_0"},
         {"inspect -hf a/b", "use lace pull ORG/REPO:QUANT first"},
