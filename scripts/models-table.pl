@@ -25,6 +25,8 @@ my @names = (
     [qwen3 => 'Qwen3', 'norms of heads'],
     [qwen3_vl => 'Qwen3-VL', 'sees images: three axes of positions, DeepStack'],
     [qwen3_vl_text => 'Qwen3-VL (its text)', 'three axes of positions'],
+    [qwen3_vl_moe => 'Qwen3-VL mixtures', 'sees images: as Qwen3-VL, experts'],
+    [qwen3_vl_moe_text => 'Qwen3-VL mixtures (their text)', 'three axes of positions, experts'],
     [qwen3_moe => 'Qwen3-MoE', 'experts'],
     [qwen3_next => 'Qwen3-Next', 'gated delta net, experts, prediction layer'],
     [qwen3_5_text => 'Qwen3.5, Qwen3.6', 'gated delta net, prediction layer'],
@@ -145,6 +147,8 @@ means that the file which `lace convert` writes of the directory does so too. "c
 floats in the cache, the GGUF file's logits are those of the CPU to 1e-6, token by token, in eights and in
 batches. An empty field was not tried. Of models that see images, an image's rows and the logits of a prompt with one in
 it are the reference's, with the vision tower from the directory and from an mmproj file; the tower runs on the CPU, the model on any device.
+Mixtures of Qwen3-VL are held to the results of the golden Qwen3-VL, whose feed-forward parts are made over into experts
+(`tests/vl_mixture.h`).
 
 This page is made of the tests' own output: `scripts/models-table.pl`.
 

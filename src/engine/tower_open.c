@@ -18,11 +18,12 @@ lace_tower_options lace_tower_options_default(void)
 
 /* What towers of a kind are called, which models they belong to, and their marks for images. */
 static const struct {
-    const char *name, *architecture;
-    const char *mark, *before, *after; /* NULL: there is none */
+    const char *name, *architecture, *mixture; /* NULL: there are none with experts */
+    const char *mark, *before, *after;         /* NULL: there is none */
 } families[] = {
-    [TOWER_GEMMA3] = {"gemma3", "gemma3", "<start_of_image>", "<start_of_image>", "<end_of_image>"},
-    [TOWER_QWEN3VL] = {"qwen3vl", "qwen3vl", "<|image_pad|>", NULL, NULL},
+    [TOWER_GEMMA3] = {"gemma3", "gemma3", NULL, "<start_of_image>", "<start_of_image>",
+                      "<end_of_image>"},
+    [TOWER_QWEN3VL] = {"qwen3vl", "qwen3vl", "qwen3vlmoe", "<|image_pad|>", NULL, NULL},
 };
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -42,9 +43,10 @@ static lace_token find_token(const lace_model *lm, const char *name)
 static lace_status check_model(const lace_model *lm, const tower_config *c, lace_error *err)
 {
     const model_config *reader = &lm->m->config;
-    const char *expected = families[c->kind].architecture;
-    if (strcmp(reader->architecture, expected) != 0 || reader->n_embd != c->n_out ||
-        c->n_deep > reader->n_layers)
+    const char *expected = families[c->kind].architecture, *mixture = families[c->kind].mixture;
+    bool is_read = strcmp(reader->architecture, expected) == 0 ||
+                   (mixture && strcmp(reader->architecture, mixture) == 0);
+    if (!is_read || reader->n_embd != c->n_out || c->n_deep > reader->n_layers)
         return error_set(err, LACE_E_ARG,
                          "the tower makes rows of %d values for a %s model, and the model is a %s "
                          "whose embeddings have %d",

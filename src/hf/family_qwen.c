@@ -9,6 +9,15 @@ static const name_row qwen3moe_rows[] = {
     COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
 };
 
+/* All experts of a kind in one tensor, inputs before outputs, gate before up. */
+static const name_row qwen3_vl_moe_rows[] = {
+    ATTENTION_ROWS, HEAD_NORM_ROWS(RECIPE_COPY), PRE_NORM_ROWS,
+    PART("mlp.experts.gate_up_proj", "ffn_gate_exps.weight", RECIPE_TRANSPOSE_HALF, 0, 2),
+    PART("mlp.experts.gate_up_proj", "ffn_up_exps.weight", RECIPE_TRANSPOSE_HALF, 1, 2),
+    PART("mlp.experts.down_proj", "ffn_down_exps.weight", RECIPE_TRANSPOSE_HALF, 0, 1),
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+};
+
 static const name_row qwen2moe_rows[] = {
     ATTENTION_ROWS, MLP_ROWS, PRE_NORM_ROWS, EXPERT_ROWS, SHARED_EXPERT_ROWS("mlp.shared_expert"),
     COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
@@ -46,7 +55,17 @@ static lace_status read_qwen3_vl(const source *s, hf_config *h)
     return hf_read_sections(s, &h->model.rope);
 }
 
+/* Whatever norm_topk_prob says, the reference divides by the sum. */
+static lace_status read_qwen3_vl_moe(const source *s, hf_config *h)
+{
+    TRY(read_qwen3moe(s, h));
+    h->model.routing.norms = true;
+    return hf_read_sections(s, &h->model.rope);
+}
+
 const hf_family family_qwen3_vl = {.layers = NAME_TABLE(qwen_rows), .read = read_qwen3_vl};
+const hf_family family_qwen3_vl_moe = {
+    FAMILY(qwen3_vl_moe_rows, hf_expert_keys, read_qwen3_vl_moe)};
 const hf_family family_qwen = {.layers = NAME_TABLE(qwen_rows), .window = WINDOW_FLAG};
 const hf_family family_qwen2_moe = {FAMILY(qwen2moe_rows, hf_mixture_keys, read_qwen2moe),
                                     .window = WINDOW_FLAG};

@@ -1,7 +1,8 @@
 /*
  * Qwen: like llama, with biases on q, k and v (Qwen2) or norms on the heads of q and k (Qwen3), and
- * experts in its MoE form. Qwen3-VL is Qwen3 whose frequencies turn by three axes of positions, which
- * are the same for text; rows of images are added behind its first layers (model/tower.h).
+ * experts in its MoE form. Qwen3-VL is either of Qwen3 whose frequencies turn by three axes of
+ * positions, which are the same for text; rows of images are added behind its first layers
+ * (model/tower.h).
  */
 #include "model/config_source.h"
 #include "model/transformer.h"
@@ -30,8 +31,10 @@ static lace_status configure_vl(model_config *c, lace_error *err)
 const arch arch_qwen2 = {.name = "qwen2", QWEN(ARCH_WINDOW)};
 const arch arch_qwen3 = {.name = "qwen3", QWEN(ARCH_WINDOW)};
 const arch arch_qwen3moe = {.name = "qwen3moe", QWEN(ARCH_WINDOW | ARCH_EXPERTS)};
-const arch arch_qwen3vl = {.name = "qwen3vl",
-                           .takes = ARCH_WINDOW | ARCH_SECTIONS,
-                           .read = read_vl,
-                           .configure = configure_vl,
-                           .form = &llama_form};
+
+#define QWEN_VL(takes_)                                                                            \
+    .takes = ARCH_WINDOW | ARCH_SECTIONS | (takes_), .read = read_vl, .configure = configure_vl,   \
+    .form = &llama_form
+
+const arch arch_qwen3vl = {.name = "qwen3vl", QWEN_VL(0)};
+const arch arch_qwen3vlmoe = {.name = "qwen3vlmoe", QWEN_VL(ARCH_EXPERTS)};

@@ -15,6 +15,7 @@
 #include "lace.h"
 #include "scratch.h"
 #include "tap.h"
+#include "vl_mixture.h"
 
 #define IMAGE_TOLERANCE 1e-9
 
@@ -393,6 +394,28 @@ static void check_converted(const char *name, subject *s, const char *directory)
     scratch_remove();
 }
 
+/* A mixture that computes the same, from its directory and as lace converts that. */
+static void check_mixture(const char *name, subject *s, const char *directory, bool is_cut)
+{
+    char title[200];
+    lace_error err = {0};
+    convert_options o = convert_options_default();
+    const char *kind = is_cut ? "in experts" : "with equal experts";
+    snprintf(title, sizeof title, "%s %s", name, kind);
+    const char *folder = scratch_create();
+    if (!vl_mixture_write(directory, is_cut)) {
+        tap_case_arg(title, failed, "a mixture could not be written");
+    } else {
+        check_pair(title, s, folder, NULL);
+        snprintf(title, sizeof title, "%s %s, as a file", name, kind);
+        if (convert_directory(folder, scratch_path("model.gguf"), &o, NULL, &err) == LACE_OK)
+            check_pair(title, s, scratch_path("model.gguf"), directory);
+        else
+            tap_case_arg(title, failed, err.text);
+    }
+    scratch_remove();
+}
+
 /* The longest run of one token is the image. */
 static void find_run(subject *s)
 {
@@ -432,6 +455,8 @@ static bool check_model(const char *name)
         snprintf(title, sizeof title, "%s, directory and mmproj", name);
         if (mmproj)
             check_pair(title, &s, folder, mmproj);
+        for (int i = 0; i < 2 && strcmp(name, "qwen3_vl") == 0; i++)
+            check_mixture(name, &s, folder, i == 0);
         golden_free(&s.g);
         free(s.values.data);
         free(s.rows.data);

@@ -266,6 +266,9 @@ static void what_lace_does_not_compute_is_named(void)
         {"{\"model_type\":\"qwen3_moe\",\"num_experts\":4,\"num_experts_per_tok\":2,"
          "\"moe_intermediate_size\":8,\"decoder_sparse_step\":2}",
          "decoder_sparse_step"},
+        {"{\"model_type\":\"qwen3_vl_moe_text\",\"num_experts\":4,\"num_experts_per_tok\":2,"
+         "\"moe_intermediate_size\":8,\"mlp_only_layers\":[0]}",
+         "mlp_only_layers"},
         {"{\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,"
          "\"swiglu_limit\":3.0}",
          "swiglu_limit"},
@@ -434,6 +437,10 @@ static void defaults_are_those_of_transformers(void)
     hf_config moe = read_with("{\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
                               "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}");
     CHECK(!moe.model.routing.norms && moe.model.n_ff_expert == 8);
+    moe = read_with(
+        "{\"model_type\":\"qwen3_vl_moe_text\",\"num_experts\":4,\"norm_topk_prob\":false,"
+        "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}");
+    CHECK(moe.model.routing.norms && moe.model.n_ff_expert == 8); /* the reference always does */
     CHECK(!read_with("{\"num_key_value_heads\":null}").is_tied);
     CHECK(read_with("{\"num_key_value_heads\":null}").model.n_kv_heads == 4);
 }
