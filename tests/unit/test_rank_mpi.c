@@ -1,7 +1,7 @@
 /*
  * Ranks as processes under mpirun: the bits of one process, on equal and unequal shares; ranks that do
  * not fit end with a line that names them; one that is killed ends the others. Longer ones are in
- * bench/ranks-faults.sh.
+ * bench/ranks-faults.py.
  */
 #include <stdint.h>
 #include <stdlib.h>
