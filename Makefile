@@ -191,7 +191,7 @@ $(B)/obj/%.S.o: %.S
 
 $(B)/lace_mpi.so: src/rank/rank_mpi.c src/rank/rank_mpi.h src/rank/rank.h include/lace.h
 	@mkdir -p $(@D)
-	$(call say,mpicc)OMPI_CC=$(CC) $(MPICC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
+	$(call say,mpicc)OMPI_CC="$(CC)" $(MPICC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
 # The built-in model is part of the program.
 $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
