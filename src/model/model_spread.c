@@ -10,17 +10,22 @@ _Static_assert((int)PLACE_MAX_DEVICES == (int)DEVICES_MAX,
                "all devices of a placement can be mixed");
 _Static_assert((int)PLACE_MAX_LAYERS >= (int)CONFIG_MAX_LAYERS, "it knows all layers");
 
+bool outline_is_in_front(const plan *p, int32_t at)
+{
+    for (int32_t i = 0; i <= at; i++)
+        if (p->steps[i].layer >= 0)
+            return false;
+    return at >= 0;
+}
+
 int32_t outline_device_of(const plan *p, int32_t at, bool is_table, const placement *where)
 {
-    if (at < 0)
-        return is_table ? 0 : where->output;
-    int32_t layer = p->steps[at].layer;
+    if (is_table)
+        return 0;
+    int32_t layer = at >= 0 ? p->steps[at].layer : -1;
     if (layer >= 0)
         return step_has_experts(&p->steps[at]) ? where->experts[layer] : where->layers[layer];
-    bool has_layers = false;
-    for (int32_t i = 0; i < at; i++)
-        has_layers = has_layers || p->steps[i].layer >= 0;
-    return has_layers && !is_table ? where->output : 0;
+    return outline_is_in_front(p, at) ? where->layers[0] : where->output;
 }
 
 dtype matrix_kept_as(device *d, const model_matrix *matrix)

@@ -42,6 +42,8 @@ static place_item *item_of(const model *m, const plan *p, const model_matrix *ma
     *share = is_experts && c->n_experts > 0 ? (double)c->n_experts_used / c->n_experts : 1;
     if (layer >= 0)
         return is_experts ? &f->layers[layer].experts : &f->layers[layer].rest;
+    if (outline_is_in_front(p, at) && !matrix->rows.is_table)
+        return &f->layers[0].rest;
     return matrix->target == &m->output ? &f->output : NULL;
 }
 
