@@ -14,6 +14,7 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -286,6 +287,26 @@ static void start_call(conn *c)
     }
 }
 
+/* A request that is none, or whose body is too large: then it says what would have been small enough. */
+static void refuse_bad(conn *c)
+{
+    const http_parser *p = c->parser;
+    char reason[160];
+    uint64_t most = c->s->options.max_body;
+    if (p->status == 413 && p->length > most && !p->is_chunked)
+        snprintf(reason, sizeof reason,
+                 "the body has %" PRIu64 " bytes, and this server takes %" PRIu64
+                 " at most (--max-body)",
+                 p->length, most);
+    else if (p->status == 413)
+        snprintf(reason, sizeof reason,
+                 "the body has more than the %" PRIu64 " bytes that this server takes (--max-body)",
+                 most);
+    else
+        snprintf(reason, sizeof reason, "%s", p->reason);
+    refuse(c, p->status, reason);
+}
+
 static void feed_parser(conn *c, struct evbuffer *input)
 {
     http_parser *p = c->parser;
@@ -297,7 +318,7 @@ static void feed_parser(conn *c, struct evbuffer *input)
     if (c->closes || !c->parser)
         return;
     if (p->state == HTTP_BAD)
-        refuse(c, p->status, p->reason);
+        refuse_bad(c);
     else if (p->state == HTTP_DONE)
         start_call(c);
 }

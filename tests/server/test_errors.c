@@ -85,6 +85,7 @@ static void refusals_before_routing_have_the_form_of_their_family(void)
                  path);
         send_raw(request);
         check_form(path, family, 413, family == 'a' ? "request_too_large" : "");
+        CHECK(strstr(a.body, "999999999 bytes") && strstr(a.body, "(--max-body)"));
         int n = snprintf(request, sizeof request,
                          "POST %s?x=1 HTTP/1.1\r\nHost: localhost\r\nX: ", path);
         memset(request + n, 'x', sizeof request - 1 - (size_t)n);
