@@ -144,7 +144,7 @@ static lace_status open_images(chat *t, lace_error *err)
                          "--image: the model has no chat template, which says "
                          "where images stand");
     options.n_threads = o->n_threads;
-    TRY(lace_tower_open(t->model, o->mmproj, &options, &t->tower, err));
+    TRY(cli_open_tower(t->model, o->mmproj, options, t->n_context, &t->tower, err));
     lace_status status = LACE_OK;
     for (const char *at = o->images; *at && status == LACE_OK;) {
         size_t n = strcspn(at, ",");

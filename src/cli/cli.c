@@ -36,6 +36,19 @@ lace_status cli_open_model(const char *path, const lace_model_options *options, 
     return LACE_OK;
 }
 
+lace_status cli_open_tower(const lace_model *model, const char *path, lace_tower_options options,
+                           int32_t n_context, lace_tower **out, lace_error *err)
+{
+    lace_tower_info info;
+    TRY(lace_tower_open(model, path, &options, out, err));
+    lace_tower_describe(*out, &info);
+    if (options.max_tokens || n_context < 2 || info.max_tokens <= n_context / 2)
+        return LACE_OK;
+    lace_tower_close(*out); /* nothing of it is loaded yet */
+    options.max_tokens = n_context / 2;
+    return lace_tower_open(model, path, &options, out, err);
+}
+
 void cli_use_ranks(cli_ranks *r, lace_model_options *o)
 {
     o->rank_net = r->net;

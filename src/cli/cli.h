@@ -236,6 +236,14 @@ enum {
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err);
 
+/*
+ * Open a model's tower. path: as lace_tower_open has it. Unless max_tokens says something else, an image whose
+ * size may be chosen takes half of a context of n_context tokens at most, so that its text has
+ * room; 0: a context that is large.
+ */
+lace_status cli_open_tower(const lace_model *model, const char *path, lace_tower_options options,
+                           int32_t n_context, lace_tower **out, lace_error *err);
+
 /* Tokens of a prompt to hand over at once: as many as a session computes together, unless told
  * otherwise. It can be stopped between two such pieces. */
 int32_t cli_batch(const lace_model *model);

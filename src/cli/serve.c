@@ -85,7 +85,7 @@ static const arg_option options[] = {
     {"mmproj", 0, ARG_TEXT, HERE(mmproj), .value = "FILE", .help = "the model's vision tower (default: in its directory, or the mmproj file beside it)"},
     {"no-mmproj", 0, ARG_FLAG, HERE(no_mmproj), .help = "leave it out: the model reads text only"},
     {"image-min-tokens", 0, ARG_INT, HERE(tower.min_tokens), .value = "N", .low = 1, .high = 65536, .help = "tokens that an image becomes at least, where its size is free (default: as the model says)"},
-    {"image-max-tokens", 0, ARG_INT, HERE(tower.max_tokens), .value = "N", .low = 1, .high = 65536, .help = "and at most (default: as the model says, up to 4096)"},
+    {"image-max-tokens", 0, ARG_INT, HERE(tower.max_tokens), .value = "N", .low = 1, .high = 65536, .help = "and at most (default: as the model says, up to 4096 and half of --ctx-size)"},
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
@@ -239,7 +239,8 @@ static lace_status open_tower(serve_args *a, const lace_model *model, lace_error
     if (a->no_mmproj)
         return LACE_OK;
     a->tower.n_threads = a->n_threads;
-    lace_status status = lace_tower_open(model, a->mmproj, &a->tower, &session->tower, err);
+    lace_status status =
+        cli_open_tower(model, a->mmproj, a->tower, a->n_context, &session->tower, err);
     if (status != LACE_OK && (a->mmproj || (status != LACE_E_UNSUPPORTED && status != LACE_E_ARG)))
         return status;
     if (!session->tower)

@@ -104,24 +104,37 @@ static bool make_model(void)
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-/* A file in base64; valid until the next call. */
-static const char *base64(const char *name)
+/* Bytes in base64; `out` has room. */
+static void encode(const char *bytes, size_t n, char *out)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    static char out[16384];
-    char path[200], *to = out;
+    for (size_t i = 0; i < n; i += 3) {
+        unsigned bits = 0;
+        for (size_t k = 0; k < 3; k++)
+            bits = bits << 8 | (i + k < n ? (uint8_t)bytes[i + k] : 0);
+        for (int k = 0; k < 4; k++)
+            *out++ = i + (size_t)k > n ? '=' : digits[bits >> (18 - 6 * k) & 63];
+    }
+    *out = 0;
+}
+
+/* A file of the corpus; for the caller to end. */
+static buf read_image(const char *name)
+{
+    char path[200];
     buf bytes;
     snprintf(path, sizeof path, CORPUS "%s", name);
     buf_init(&bytes, 8192);
     CHECK(file_read(path, &bytes, NULL) == LACE_OK);
-    for (size_t i = 0; i < bytes.size; i += 3) {
-        unsigned bits = 0;
-        for (size_t k = 0; k < 3; k++)
-            bits = bits << 8 | (i + k < bytes.size ? (uint8_t)bytes.data[i + k] : 0);
-        for (int k = 0; k < 4; k++)
-            *to++ = i + (size_t)k > bytes.size ? '=' : digits[bits >> (18 - 6 * k) & 63];
-    }
-    *to = 0;
+    return bytes;
+}
+
+/* A file in base64; valid until the next call. */
+static const char *base64(const char *name)
+{
+    static char out[16384];
+    buf bytes = read_image(name);
+    encode(bytes.data, bytes.size, out);
     buf_deinit(&bytes);
     return out;
 }
@@ -183,6 +196,40 @@ static void an_image_is_not_computed_twice(void)
     ask_file("alpha.png"); /* of the same size, and another */
     CHECK(number("usage", "prompt_tokens", NULL) == n);
     CHECK(number("usage", "prompt_tokens_details", "cached_tokens") < n - 1);
+}
+
+/* A JPEG as large as cameras make them: what makes it so is comments. */
+static void large_files_are_seen(void)
+{
+    enum { N_COMMENTS = 200, COMMENT = 65537 };
+    static const char begin[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{"
+        "\"url\":\"data:image/jpeg;base64,";
+    buf small = read_image("rgb.jpg");
+    size_t n = small.size + (size_t)N_COMMENTS * COMMENT;
+    char *large = calloc(n, 1), *to = large + 2, *request = calloc(2 * n, 1);
+    memcpy(large, small.data, 2);
+    for (int i = 0; i < N_COMMENTS; i++, to += COMMENT)
+        memcpy(to, "\xFF\xFE\xFF\xFF", 4);
+    memcpy(to, small.data + 2, small.size - 2);
+    strcpy(request, begin);
+    encode(large, n, request + strlen(begin));
+    strcat(request, "\"}}]}],\"max_tokens\":3,\"ignore_eos\":true}");
+    CHECK(strlen(request) > 16u << 20);
+    served_post(&s, "/v1/chat/completions", request, &a);
+    answer_check(&a, 200, "\"finish_reason\":\"length\"");
+    free(large);
+    free(request);
+    buf_deinit(&small);
+}
+
+/* 4,032 x 3,024 pixels of one colour: as many tokens as are allowed, and room for the question. */
+static void photos_leave_room_for_their_question(void)
+{
+    ask("data:image/webp;base64,", "UklGRhoAAABXRUJQVlA4TA0AAAAvv8/zAiheeerR/wIAAA==");
+    answer_check(&a, 200, "\"finish_reason\":\"length\"");
+    long n = number("usage", "prompt_tokens", NULL);
+    CHECK(n > 100 && n < 200); /* of 256 */
 }
 
 static void other_apis_have_images(void)
@@ -300,6 +347,8 @@ int main(void)
         return 1;
     tap_case("images_are_seen", images_are_seen);
     tap_case("an_image_is_not_computed_twice", an_image_is_not_computed_twice);
+    tap_case("large_files_are_seen", large_files_are_seen);
+    tap_case("photos_leave_room_for_their_question", photos_leave_room_for_their_question);
     tap_case("other_apis_have_images", other_apis_have_images);
     tap_case("bad_images_cost_the_request", bad_images_cost_the_request);
     CHECK(served_stop(&s) == 0);
