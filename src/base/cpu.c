@@ -19,6 +19,7 @@ static const char *const names[CPU_N_LEVELS] = {
     [CPU_AVX2_VNNI] = "avx2vnni",
     [CPU_AVX512] = "avx512",
     [CPU_AVX512_VNNI] = "avx512vnni",
+    [CPU_AVX512_VBMI] = "avx512vbmi",
     [CPU_NEON] = "neon",
     [CPU_NEON_DOT] = "dotprod",
     [CPU_NEON_I8MM] = "i8mm",
@@ -47,9 +48,9 @@ static cpu_level detect(void)
         return CPU_PLAIN;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")
-                   ? CPU_AVX512_VNNI
-                   : CPU_AVX512;
+        return !__builtin_cpu_supports("avx512vnni")   ? CPU_AVX512
+               : !__builtin_cpu_supports("avx512vbmi") ? CPU_AVX512_VNNI
+                                                       : CPU_AVX512_VBMI;
     return has_avx_vnni() ? CPU_AVX2_VNNI : CPU_AVX2;
 }
 

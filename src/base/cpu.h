@@ -12,7 +12,8 @@ typedef enum cpu_level {
     CPU_AVX2,        /* "avx2": AVX2, FMA, F16C */
     CPU_AVX2_VNNI,   /* "avx2vnni": and AVX-VNNI (256-bit vpdpbusd without AVX-512) */
     CPU_AVX512,      /* "avx512": AVX-512 F, BW, DQ, VL */
-    CPU_AVX512_VNNI, /* "avx512vnni": and VNNI, VBMI */
+    CPU_AVX512_VNNI, /* "avx512vnni": and VNNI, as Cascade Lake has */
+    CPU_AVX512_VBMI, /* "avx512vbmi": and VBMI, as Ice Lake and Zen 4 have */
     CPU_NEON,        /* "neon": aarch64 Advanced SIMD */
     CPU_NEON_DOT,    /* "dotprod": and sdot */
     CPU_NEON_I8MM,   /* "i8mm": and smmla */

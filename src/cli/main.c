@@ -158,7 +158,7 @@ static lace_status check_environment(lace_error *err)
         return LACE_OK;
     return error_set(err, LACE_E_ARG,
                      "LACE_CPU is \"%.40s\", expected plain, avx2, avx2vnni, avx512, avx512vnni, "
-                     "neon, dotprod or i8mm",
+                     "avx512vbmi, neon, dotprod or i8mm",
                      getenv("LACE_CPU"));
 }
 

@@ -116,7 +116,7 @@ static lace_status append_program(verb_table verbs, buf *out)
                         ".TP\n.B LACE_MODELS\nfolders of models that can be named, with colons "
                         "between them\n"
                         ".TP\n.B LACE_CPU\nthe most of the processor that is used: plain, avx2, "
-                        "avx2vnni, avx512, avx512vnni, neon, dotprod or i8mm\n"
+                        "avx2vnni, avx512, avx512vnni, avx512vbmi, neon, dotprod or i8mm\n"
                         ".SH EXIT STATUS\n0 done, 1 an error, which one line on standard error "
                         "explains, 130 stopped by Ctrl\\-C.\n"));
     return LACE_OK;

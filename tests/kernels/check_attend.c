@@ -269,7 +269,7 @@ static void bench_latent(kernel_fn fn, const char *what, dtype type, int n_past,
 static void check_type(const kernel_table *ref, const kernel_table *table, dtype type)
 {
     kernel_fn fn = table->ops[OP_ATTEND];
-    has_words = table->level == CPU_AVX512_VNNI;
+    has_words = table->level == CPU_AVX512_VNNI || table->level == CPU_AVX512_VBMI;
     if (!check_begin("attend", dtype_describe(type)->name, CHECK_FN(fn)))
         return;
     /* All of them take minutes; on a processor that pretends to be a GPU, many. */

@@ -78,6 +78,10 @@ CPU_MATMULS_IQ(X)
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;
 CPU_MATMULS_FLOAT(X)
 #undef X
+#define X(id, name) extern const matmul_impl matmul_##name##_avx512vbmi;
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_IQ(X)
+#undef X
 extern const matmul_impl matmul_f16_avx512vnni, matmul_bf16_avx512vnni; /* in fixed point */
 #elif defined(__aarch64__)
 #define X(id, name)                                                                                \

@@ -55,7 +55,7 @@ ALWAYS_INLINE vi few_look_up(const int8_t table[16], int offset, vi x)
 {
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
-    return _mm512_permutexvar_epi8(x, _mm512_broadcast_i32x4(values));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), few_mask(x, 15));
 }
 
 #define FEW(type) ALWAYS_INLINE vi few_##type(const uint8_t *tile, const int g, const int i)

@@ -15,9 +15,9 @@ void kernels_init(kernel_table *table, cpu_level level)
     table->level = level;
     kernels_init_ref(table);
 #if defined(__x86_64__)
-    if (level >= CPU_AVX2 && level <= CPU_AVX512_VNNI)
+    if (level >= CPU_AVX2 && level <= CPU_AVX512_VBMI)
         kernels_init_avx2(table);
-    if (level >= CPU_AVX512 && level <= CPU_AVX512_VNNI)
+    if (level >= CPU_AVX512 && level <= CPU_AVX512_VBMI)
         kernels_init_avx512(table);
 #elif defined(__aarch64__)
     if (level >= CPU_NEON)

@@ -37,6 +37,12 @@ CPU_MATMULS_FLOAT(X)
 #define X(id, type) CPU_IN_PLACE(id, type, avx512, ACT_F32)
 CPU_MATMULS_FLOAT(X)
 #undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vbmi, ACT_Q8)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vbmi, ACT_ROTATED_Q8)
+CPU_MATMULS_LACE(X)
+#undef X
 CPU_IN_PLACE(F16, f16, avx512vnni, ACT_F32)
 CPU_IN_PLACE(BF16, bf16, avx512vnni, ACT_F32)
 
@@ -84,8 +90,6 @@ void kernels_init_avx512(kernel_table *table)
     if (table->level < CPU_AVX512_VNNI)
         return;
     table->ops[OP_ATTEND] = attend_avx512vnni;
-    if (cpu_has_vbmi2())
-        use_sparse(table, &matmul_sparse_avx512vbmi2, &matmul_sparse_rotated_avx512vbmi2);
 #define X(id, type) CPU_USE(table, id, type, avx512vnni)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
@@ -95,6 +99,14 @@ void kernels_init_avx512(kernel_table *table)
     COLUMNS_USE(avx512vnni)
     CPU_USE(table, F16, f16, avx512vnni)
     CPU_USE(table, BF16, bf16, avx512vnni)
+    if (table->level < CPU_AVX512_VBMI)
+        return;
+    if (cpu_has_vbmi2())
+        use_sparse(table, &matmul_sparse_avx512vbmi2, &matmul_sparse_rotated_avx512vbmi2);
+#define X(id, type) CPU_USE(table, id, type, avx512vbmi)
+    CPU_MATMULS_LACE(X)
+    CPU_MATMULS_IQ(X)
+#undef X
 }
 
 #else

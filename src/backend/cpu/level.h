@@ -4,8 +4,8 @@
  * The build compiles a template once for each level in its line of levels.mk. It gives the template
  * one macro, and the level's compiler flags:
  *
- *     LEVEL              the level's name: plain, avx2, avx2vnni, avx512, avx512vnni, avx512vbmi2,
- *                        neon, dotprod or i8mm
+ *     LEVEL              the level's name: plain, avx2, avx2vnni, avx512, avx512vnni, avx512vbmi,
+ *                        avx512vbmi2, neon, dotprod or i8mm
  *
  * A template includes this file first. It gives every template
  *
@@ -64,10 +64,14 @@
 #define LEVEL_NUMBER_avx2vnni    3
 #define LEVEL_NUMBER_avx512      4
 #define LEVEL_NUMBER_avx512vnni  5
-#define LEVEL_NUMBER_avx512vbmi2 6
-#define LEVEL_NUMBER_neon        7
-#define LEVEL_NUMBER_dotprod     8
-#define LEVEL_NUMBER_i8mm        9
+#define LEVEL_NUMBER_avx512vbmi  6
+#define LEVEL_NUMBER_avx512vbmi2 7
+#define LEVEL_NUMBER_neon        8
+#define LEVEL_NUMBER_dotprod     9
+#define LEVEL_NUMBER_i8mm        10
+
+/* The levels that multiply bytes in vectors of 512 bits. They differ in how bytes are looked up. */
+#define IS_512_BYTES (LEVEL_IS(avx512vnni) || LEVEL_IS(avx512vbmi) || LEVEL_IS(avx512vbmi2))
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
@@ -82,7 +86,7 @@
 #define LEVEL_FLOAT_TOKENS 6
 #define LEVEL_HAS_WORDS    0
 
-#elif LEVEL_IS(avx512) || LEVEL_IS(avx512vnni) || LEVEL_IS(avx512vbmi2)
+#elif LEVEL_IS(avx512) || IS_512_BYTES
 #include "backend/cpu/vec_avx512.h"
 #define LEVEL_BYTES        64
 #define LEVEL_DENSE_ROWS   8
@@ -110,7 +114,7 @@
 #define LEVEL_TRELLIS "backend/cpu/trellis_avx2.h"
 #define LEVEL_SIGNED  0
 
-#elif LEVEL_IS(avx512vnni) || LEVEL_IS(avx512vbmi2)
+#elif IS_512_BYTES
 #define LEVEL_DOT     "backend/cpu/dot_avx512vnni.h"
 #define LEVEL_FEW     "backend/cpu/few_avx512vnni.h"
 #define LEVEL_TRELLIS "backend/cpu/trellis_avx512.h"
@@ -144,7 +148,7 @@
  * tokens a second of 16 and 32 texts at once: 2,449 and 2,680 straight from the tiles, 3,419 and
  * 4,194 to 5,480 this way.
  */
-#if LEVEL_IS(avx512vnni) || LEVEL_IS(avx512vbmi2)
+#if IS_512_BYTES
 #define LEVEL_TOKENS         8 /* their sums fit in registers beside 8 vectors of weights */
 #define LEVEL_DIRECT         32
 #define LEVEL_DIRECT_TRELLIS 8

@@ -7,7 +7,7 @@
 #   To add a template: write X_tmpl.c, and its line here.
 #   To add a level: its flags, its name in the lists of what it has, and its block in level.h.
 
-LEVELS_x86_64  := avx2 avx2vnni avx512 avx512vnni avx512vbmi2
+LEVELS_x86_64  := avx2 avx2vnni avx512 avx512vnni avx512vbmi avx512vbmi2
 LEVELS_aarch64 := neon dotprod i8mm
 # Every machine has this one, with no flags of its own.
 LEVELS_all     := plain
@@ -16,8 +16,9 @@ FLAGS_avx2        := -mavx2 -mfma -mf16c -mbmi2 -ffp-contract=fast
 FLAGS_avx2vnni    := $(FLAGS_avx2) -mavxvnni
 FLAGS_avx512      := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 # Lines only for the debugger: following variables through unrolled loops doubles the time.
-FLAGS_avx512vnni  := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi -g1
-FLAGS_avx512vbmi2 := $(FLAGS_avx512vnni) -mavx512vbmi2
+FLAGS_avx512vnni  := $(FLAGS_avx512) -mavx512vnni -g1
+FLAGS_avx512vbmi  := $(FLAGS_avx512vnni) -mavx512vbmi
+FLAGS_avx512vbmi2 := $(FLAGS_avx512vbmi) -mavx512vbmi2
 FLAGS_neon        := -ffp-contract=fast
 FLAGS_dotprod     := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16
 FLAGS_i8mm        := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16+i8mm
@@ -35,9 +36,9 @@ TMPL_dense          := plain avx2 avx512
 TMPL_lora           := $(LEVELS_OF_FLOATS)
 TMPL_matmul_csr     := avx2 avx512
 TMPL_matmul_float   := $(LEVELS_OF_FLOATS)
-TMPL_matmul_iq      := $(LEVELS_OF_BYTES)
+TMPL_matmul_iq      := $(LEVELS_OF_BYTES) avx512vbmi
 TMPL_matmul_k       := $(LEVELS_OF_BYTES)
-TMPL_matmul_lace    := $(LEVELS_OF_BYTES)
+TMPL_matmul_lace    := $(LEVELS_OF_BYTES) avx512vbmi
 TMPL_matmul_q32     := $(LEVELS_OF_BYTES)
 TMPL_matmul_sparse  := avx2 avx512vbmi2 neon
 TMPL_matmul_trellis := $(LEVELS_OF_BYTES)

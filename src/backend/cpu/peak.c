@@ -80,6 +80,7 @@ void peak_loops_init(peak_loops *out, cpu_level level)
         [CPU_AVX2_VNNI] = LOOPS_OF(avx2vnni),
         [CPU_AVX512] = LOOPS_OF(avx512),
         [CPU_AVX512_VNNI] = LOOPS_OF(avx512vnni),
+        [CPU_AVX512_VBMI] = LOOPS_OF(avx512vnni),
 #elif defined(__aarch64__)
         [CPU_NEON] = LOOPS_OF(neon),
         [CPU_NEON_DOT] = LOOPS_OF(dotprod),

@@ -92,11 +92,30 @@ ALWAYS_INLINE vf low_field_scale(vf scale, int at)
 }
 
 /* table[x % 64], for all bytes x. */
+#if defined(__AVX512VBMI__)
 #define LOOK_UP_IGNORES_HIGH_BITS
 ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
 {
     return _mm512_permutexvar_epi8(x, _mm512_loadu_si512(table));
 }
+#else
+/* Without VBMI in quarters of the table, of which bits 4 and 5 choose one. */
+ALWAYS_INLINE vi look_up_quarter(const uint8_t *quarter, vi low)
+{
+    return _mm512_shuffle_epi8(repeat_16(_mm_loadu_si128((const __m128i *)quarter)), low);
+}
+
+ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
+{
+    vi low = _mm512_and_si512(x, _mm512_set1_epi8(15));
+    __mmask64 bit4 = _mm512_test_epi8_mask(x, _mm512_set1_epi8(16));
+    __mmask64 bit5 = _mm512_test_epi8_mask(x, _mm512_set1_epi8(32));
+    vi y0 = look_up_quarter(table, low), y1 = look_up_quarter(table + 16, low);
+    vi y2 = look_up_quarter(table + 32, low), y3 = look_up_quarter(table + 48, low);
+    return _mm512_mask_blend_epi8(bit5, _mm512_mask_blend_epi8(bit4, y0, y1),
+                                  _mm512_mask_blend_epi8(bit4, y2, y3));
+}
+#endif
 
 /* Bytes shifted right; what comes in from above is anything. */
 ALWAYS_INLINE vi shifted(vi x, int at)
