@@ -60,6 +60,13 @@ static void a_launch_waits_for_any_since_the_last_barrier(void)
     CHECK(!ranges_conflict(&since, &next));
 }
 
+static void a_launch_may_change_rows_in_their_place_but_write_over_nothing_else(void)
+{
+    launch_ranges in_place = launch(100, 100), beside = launch(100, 116), over = launch(100, 0);
+    ranges_write(&over, 100, 64);
+    CHECK(!ranges_collide(&in_place) && !ranges_collide(&beside) && ranges_collide(&over));
+}
+
 static void more_than_can_be_remembered_is_waited_for(void)
 {
     launch_ranges since = {0}, next = launch(1, 0);
@@ -312,6 +319,7 @@ int main(void)
     CASE(launches_wait_for_what_they_touch);
     CASE(launches_do_not_wait_for_others);
     CASE(a_launch_waits_for_any_since_the_last_barrier);
+    CASE(a_launch_may_change_rows_in_their_place_but_write_over_nothing_else);
     CASE(more_than_can_be_remembered_is_waited_for);
     if (!command_begin())
         return 1;

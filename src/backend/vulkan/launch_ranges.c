@@ -44,6 +44,18 @@ bool ranges_conflict(const launch_ranges *since, const launch_ranges *next)
            overlap(since->reads, since->n_reads, next->writes, next->n_writes);
 }
 
+bool ranges_collide(const launch_ranges *one)
+{
+    for (int i = 0; i < one->n_writes; i++)
+        for (int k = 0; k < one->n_reads; k++) {
+            const memory_range *w = &one->writes[i], *r = &one->reads[k];
+            bool is_same = w->begin == r->begin && w->end == r->end;
+            if (!is_same && overlap(w, 1, r, 1))
+                return true;
+        }
+    return false;
+}
+
 void ranges_join(launch_ranges *since, const launch_ranges *next)
 {
     for (int i = 0; i < next->n_reads; i++)

@@ -32,6 +32,12 @@ void ranges_clear(launch_ranges *r);
 /* Whether what is next must wait for what was since the last barrier. */
 bool ranges_conflict(const launch_ranges *since, const launch_ranges *next);
 
+/*
+ * Whether a launch writes what it also reads as something else: one workgroup may then overwrite what
+ * another one has not read yet. The same range in both is a row that is changed in its place.
+ */
+bool ranges_collide(const launch_ranges *one);
+
 /* Add all of `next` to `since`. */
 void ranges_join(launch_ranges *since, const launch_ranges *next);
 

@@ -44,8 +44,8 @@ static uint64_t slots_of(const step *s)
 /* Tokens of a batch whose attention is computed in parts, and how many parts. */
 enum { PARTS_TOKENS = 8, PARTS = 16, PARTS_MOST_HEADS = 16, WHOLE_MOST_DIM = 256 };
 
-/* Operands of attention that record_keep_keys adds: the keys and values of its own tokens. */
-enum { ATTEND_K = 2, ATTEND_V = 3 };
+/* Operands of attention that record_keep_keys adds: the angles, the keys and values of its own tokens. */
+enum { ATTEND_TABLE = 1, ATTEND_K = 2, ATTEND_V = 3 };
 
 /* Bytes that a workgroup of attend_parts.glsl shares: q or the result, shares of sums, scores, and small things. */
 static int64_t parts_shared_bytes(const kv_layer *kv, int64_t heads)
@@ -205,6 +205,7 @@ lace_status record_attend(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = r->batch->n_tokens;
     struct attend_args p = attend_of(r, s);
+    record_skips(r, &s->in[ATTEND_TABLE], 0);
     record_skips(r, &s->in[ATTEND_K], 0);
     record_skips(r, &s->in[ATTEND_V], 0);
     if (goes_in_parts(r, s))
@@ -229,6 +230,7 @@ void record_keep_keys(plan *p)
         step *attend = &p->steps[i + 1];
         if (rope->op == OP_ROPE_KV && attend->op == OP_ATTEND &&
             attend->in[0].value == rope->out[0].value && attend->in[ATTEND_K].value < 0) {
+            attend->in[ATTEND_TABLE] = rope->in[0];
             attend->in[ATTEND_K] = rope->out[1];
             attend->in[ATTEND_V] = rope->in[1];
         }
@@ -242,6 +244,7 @@ static bool can_attend_at_once(const recorder *r, const step *s)
     int64_t n = r->batch->n_tokens;
     return s->op == OP_ROPE_KV && r->counts && attend && attend->op == OP_ATTEND &&
            attend->in[0].value == s->out[0].value &&
+           attend->in[ATTEND_TABLE].value == s->in[0].value &&
            attend->in[ATTEND_K].value == s->out[1].value &&
            attend->in[ATTEND_V].value == s->in[1].value && (n == 1 || r->batch->is_spread) &&
            goes_in_parts(r, attend) && s->kv.head_dim <= WHOLE_MOST_DIM &&
@@ -270,6 +273,7 @@ static lace_status record_attend_whole(recorder *r, const step *s, const step *a
     record_reads(r, &s->out[0], n); /* nobody sees q and k turned */
     record_reads(r, &s->out[1], n);
     record_reads(r, &attend->in[0], n);
+    record_reads(r, &attend->in[ATTEND_TABLE], n);
     record_reads(r, &attend->in[ATTEND_K], n);
     record_reads(r, &attend->in[ATTEND_V], n);
     record_writes_at(r, cache_mark(&s->kv), 1);

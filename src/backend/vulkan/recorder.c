@@ -154,6 +154,9 @@ lace_status record_start(recorder *r, const record_launch *l, const void *params
     }
     const vulkan_pipeline *p;
     if (!is_empty) {
+        if (vulkan_reverses(r->v) && ranges_collide(&r->next))
+            return error_set(err, LACE_E_DEVICE, "%s writes over what its other workgroups read",
+                             r->s ? op_name(r->s->op) : "a copy");
         TRY(vulkan_find_pipeline(r->v, l->shader, l->constants, &p, err));
         if (ranges_conflict(&r->since, &r->next))
             put_barrier(r);
