@@ -8,6 +8,8 @@
 #include "backend/cuda/lower.h"
 #include "formats/weights.h"
 #include "model/model.h"
+#include "ops/lora.h"
+#include "plan/adapt.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -39,6 +41,17 @@ static tiny_options options_of(const char *architecture)
     return o;
 }
 
+/* What an adapter has for every matrix that stands alone; NULL: there is none. */
+static const lora_site *site;
+
+static void adapt(plan *p)
+{
+    for (int32_t i = 0; i < p->n_steps && site; i++)
+        if (p->steps[i].op == OP_MATMUL && p->steps[i].layer >= 0)
+            ((weight *)(uintptr_t)p->steps[i].a.matmul.weights[0])->lora = site;
+    plan_adapt(p);
+}
+
 static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
 {
     weights *files = NULL;
@@ -54,6 +67,7 @@ static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
         plan_create(&limits, &l->p, err) != LACE_OK)
         return false;
     model_build(l->m, l->p, l->s->layers);
+    adapt(l->p);
     return plan_check(l->p, err) == LACE_OK;
 }
 
@@ -189,6 +203,33 @@ static void what_is_taken_along_is_still_there(void)
     }
 }
 
+/* A product does not do a convolution of its result that an adapter adds to first. */
+static void adapters_come_before_convolutions(void)
+{
+    static const lora_site any = {.n_low = 4};
+    int n_found = 0;
+    site = &any;
+    for (int i = 0; i < tiny_n_archs; i++) {
+        if (is_encoder(tiny_archs[i]))
+            continue;
+        lowered l;
+        lower_arch(tiny_archs[i], &l);
+        for (int32_t n = 0; n < l.p->n_steps && l.is_known; n++) {
+            bool is_adapted = false;
+            for (int32_t k = 0; k < n; k++)
+                is_adapted |= l.p->steps[k].op == OP_LORA_UP &&
+                              l.p->steps[k].out[0].value == l.p->steps[n].in[0].value;
+            if (l.p->steps[n].op != OP_CONV || !is_adapted)
+                continue;
+            n_found++;
+            CHECK(l.form.forms[n].use != USE_NOTHING);
+        }
+        free_lowered(&l);
+    }
+    CHECK(n_found > 0);
+    site = NULL;
+}
+
 /* ---- Some of them ---------------------------------------------------------------------------- */
 
 /* The names of a layer's device steps, with spaces between them. */
@@ -308,6 +349,7 @@ int main(void)
     CASE(every_step_is_stood_for);
     CASE(no_product_is_launched_alone);
     CASE(what_is_taken_along_is_still_there);
+    CASE(adapters_come_before_convolutions);
     CASE(layers_of_other_forms_are_fused);
     CASE(shared_experts_are_multiplied_with_the_chosen);
     CASE(lesser_cards_have_the_same_lists);

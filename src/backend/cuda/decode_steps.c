@@ -446,9 +446,9 @@ static void match_conv(matcher *m, const step *s)
             if (conv == end || m->forms[conv - m->p->steps].is_layers || conv->a.conv.n_taps < 2 ||
                 !is_for_one(m, out, conv))
                 continue;
-            bool is_free = true;
+            bool is_free = true; /* and nobody changes what is convolved, as adapters do */
             for (const step *at = s; at < conv; at++)
-                is_free &= !will_touch(m, at, &conv->out[0]);
+                is_free &= !will_touch(m, at, &conv->out[0]) && (at == of || !writes(m, at, out));
             if (is_free) {
                 f->conv = conv;
                 m->forms[conv - m->p->steps].use = USE_NOTHING;
