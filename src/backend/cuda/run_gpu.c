@@ -766,7 +766,7 @@ static lace_status run_part_token(gpu_plan *gp, const batch *b, bool is_traced, 
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
                          lace_error *err)
 {
-    if (gp->border.shared && gp->player && b->n_tokens == 1)
+    if (gp->border.shared && is_single_token(gp, b))
         return run_part_token(gp, b, is_traced, err);
     TRY(card_border_send(&gp->border, b, err));
     TRY(queue_batch(gp, b, rules, is_traced, err));
