@@ -37,6 +37,13 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
 # Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.
 DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300),
         ("micro-gemma4-wide", "q4_k_m", "f16", 1300), ("micro-gemma4-wide", "q4_k_m", "q8_0", 1300)]
+# Prompts that are not read as usual: shape, type, option, what is forced, the most that logits may be off; in int8 by what
+# a value on the border of two bytes moves.
+REAL_SHAPES = ("micro-deepseek", "micro-glm-flash")
+PROMPTS_APART = [(shape, kind, None, ("LACE_LATENTS", "expanded"), 1e-5) for shape in REAL_SHAPES
+                 for kind in ("q4_k_m", "q8_0", "bf16")] + [
+    ("micro", kind, "--fast-prompts", None, 3e-4) for kind in TYPES[3:]] + [
+    ("micro-qwen3moe", "q4_k_m", "--fast-prompts", None, 3e-4), ("micro-96", "q4_0", "--fast-prompts", None, 3e-4)]
 MORE_SHAPES = ("mixtral-8x7b", "gpt-oss-20b", "qwen3-30b-a3b", "gemma2-9b", "gemma3-4b", "olmo2-7b")
 ENCODERS = ["bert", "nomic_bert", "modernbert", "xlm_roberta", "xlm_roberta-rerank"]
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
@@ -54,7 +61,7 @@ def run(*words, **more):
 def synth(tool, vocab, shape, kind, out, *more):
     here = os.path.dirname(os.path.abspath(__file__))
     own = (["synth_own.py"] if kind in OWN_TYPES else
-           ["synth_real.py"] if shape.startswith("micro-gemma4") else
+           ["synth_real.py"] if shape in REAL_SHAPES or shape.startswith("micro-gemma4") else
            ["synth_more.py"] if shape.startswith("micro-") or shape in MORE_SHAPES else [])
     done = run(sys.executable, *(os.path.join(here, o) for o in own), tool, "--shape", shape, "--type",
                kind, "--vocab", vocab, "--out", out, *more)
@@ -63,8 +70,8 @@ def synth(tool, vocab, shape, kind, out, *more):
     return done.returncode == 0
 
 
-def logits(lace, model, tokens, out, *more, kv="f16"):
-    done = run(lace, "logits", model, "--tokens", tokens, "-o", out, "--force", "--kv-type", kv, *more)
+def logits(lace, model, tokens, out, *more, kv="f16", env=None):
+    done = run(lace, "logits", model, "--tokens", tokens, "-o", out, "--force", "--kv-type", kv, *more, env=env)
     if done.returncode:
         print("  ", done.stderr.strip()[-400:])
         return None
@@ -164,6 +171,38 @@ def check_others(lace, tool, vocab, where):
         return result
 
     return side_by_side(check, DEEP + [(*other, 140) for other in OTHERS])
+
+
+def check_prompts(lace, tool, vocab, where, device="cuda"):
+    """Prompts of 300 tokens, the second half behind the first: latents as keys and values, against the CPU with exact
+    activations; products in int8, against those of the plain kernels."""
+    def check(item):
+        shape, kind, option, forced, limit = item
+        model = os.path.join(where, "prompts-%s-%s.gguf" % (shape, kind))
+        tokens, out, n = model + ".tokens", model + ".logits", 300
+        if not synth(tool, vocab, shape, kind, model):
+            return False, "%s %s cannot be made" % (shape, kind)
+        open(tokens, "wb").write(array.array("i", [1 + 37 * i % 31000 for i in range(n)]).tobytes())
+        how = [option] if option else []
+        plain = ["-b", 150, "--device", "ref", *how] if option else ["-b", 1, "--device", "cpu"]
+        want = logits(lace, model, tokens, out, "--exact", "-t", 2, *plain)
+        usual = logits(lace, model, tokens, out, "-b", 150, "--device", device)
+        with_more = dict(os.environ, **({forced[0]: forced[1]} if forced else {}))
+        got, again = (logits(lace, model, tokens, out, "-b", 150, "--device", device, *how, env=with_more)
+                      for _ in range(2))
+        for name in (model, tokens, out):
+            if os.path.exists(name):
+                os.unlink(name)
+        error, apart = nmse_but(got, want, n, 9)
+        same = got is not None and got == again
+        is_taken = got is not None and usual is not None and got.tobytes() != usual.tobytes()
+        return error <= limit and same and is_taken, "%-15s %-7s %s: %.1e, %s%s%s" % (
+            shape, kind, option or "=".join(forced), error,
+            "the same bits twice" if same else "OTHER BITS the second time",
+            "" if is_taken else ", NOT TAKEN: the bits of the usual way",
+            ", other experts at ties: %d of %d" % (apart, n) if apart else "")
+
+    return side_by_side(check, PROMPTS_APART)
 
 
 def check_golden(lace, folder, where, keep):
@@ -484,6 +523,7 @@ def main():
     kinds = option(words, "--types")
     failures = check_types(lace, tool, vocab, where, kinds.split(",") if kinds else TYPES + OWN_TYPES)
     failures += check_others(lace, tool, vocab, where)
+    failures += check_prompts(lace, tool, vocab, where)
     failures += check_sparse(lace, tool, vocab, where)
     golden, tales, sanitizer = (option(words, "--" + n) for n in ("golden", "tales", "sanitizer"))
     if golden:
