@@ -206,7 +206,7 @@ static void run_oracle(lace_session *s, const float *rows, int n, float *out)
     states_set_length(s->kv, 0, 0);
     CHECK(runner_fill(r, items, (size_t)n) == (size_t)n);
     for (int i = 0; i < n; i++)
-        r->tokens[i] = -1;
+        r->tokens[i] = TOKEN_GIVEN;
     r->b.embeddings = rows;
     CHECK(is_ok(runner_reserve(r, &err), &err) && is_ok(runner_run(r, NULL, false, &err), &err));
     for (int i = 0; i < n; i++)

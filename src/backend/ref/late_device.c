@@ -311,7 +311,7 @@ static lace_status submit(program *base, const batch *b, const choice_rule *rule
                    .positions = keep(s, 1, b->positions, b->n_tokens),
                    .sequences = keep(s, 2, b->sequences, b->n_tokens),
                    .outputs = keep(s, 3, b->outputs, b->n_outputs),
-                   .slots = keep(s, 4, b->slots, b->n_tokens),
+                   .slots = b->slots ? keep(s, 4, b->slots, b->n_tokens) : NULL,
                    .pages = (const int32_t *const *const *)s->pages};
     keep_tables(s, b);
     keep_images(s, b);
@@ -379,7 +379,7 @@ static lace_status collect(program *base, lace_error *err)
     return p->queue->status;
 }
 
-/* With a trace, of an encoder, of a layer that predicts, or of a part: at once, by the reference. */
+/* With a trace, of an encoder, or of a part: at once, by the reference. */
 static lace_status run(program *base, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
