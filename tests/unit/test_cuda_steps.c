@@ -9,6 +9,7 @@
 #include "formats/weights.h"
 #include "model/model.h"
 #include "ops/lora.h"
+#include "ops/op_info.h"
 #include "plan/adapt.h"
 #include "tap.h"
 #include "tiny_model.h"
@@ -227,6 +228,203 @@ static void adapters_come_before_convolutions(void)
         free_lowered(&l);
     }
     CHECK(n_found > 0);
+    every_step_is_stood_for();
+    what_is_taken_along_is_still_there();
+    site = NULL;
+}
+
+/* ---- What launches find ---------------------------------------------------------------------- */
+
+/*
+ * A plan that is not computed: each word of values has a number that says which step made it of what. The
+ * plan is gone through in its order, then as it is launched, where steps that are taken along leave
+ * nothing behind; each must find what it found before. Sums have no order.
+ */
+enum { WORDS = 1 << 20, MOST_TAKEN = 16 };
+
+static uint64_t words[WORDS];
+
+typedef struct launch {
+    const step *steps[MOST_TAKEN]; /* in the plan's order */
+    uint32_t kept[MOST_TAKEN];     /* bits: which of its results are written */
+    int n;
+} launch;
+
+enum { NONE = 0, ALL = ~0 };
+
+static void take(launch *l, const step *s, int kept)
+{
+    int at = l->n;
+    for (int i = 0; i < l->n; i++)
+        if (l->steps[i] == s)
+            return;
+    if (!s || !CHECK(l->n < MOST_TAKEN))
+        return;
+    for (; at > 0 && l->steps[at - 1] > s; at--) {
+        l->steps[at] = l->steps[at - 1];
+        l->kept[at] = l->kept[at - 1];
+    }
+    l->steps[at] = s;
+    l->kept[at] = (uint32_t)kept;
+    l->n++;
+}
+
+static uint64_t mixed(uint64_t a, uint64_t b)
+{
+    return ((a ^ b) * 0x9e3779b97f4a7c15 + (a >> 29)) ^ b << 7;
+}
+
+/* Words of an operand of one token; returns how many, and calls for each. */
+typedef void word_fn(uint64_t *word, uint64_t number, uint64_t *arg);
+
+static void each_word(const plan *p, const operand *o, word_fn *fn, uint64_t *arg)
+{
+    const plan_value *v = o->value >= 0 ? &p->values[o->value] : NULL;
+    int32_t n_rows = !v ? 0 : v->row_factor > 1 ? v->row_factor : 1;
+    for (int32_t row = 0; row < n_rows; row++)
+        for (int64_t i = 0; i < o->width; i++) {
+            int64_t at = (o->data + (uint64_t)row * o->stride - card_memory) / 4 + i;
+            if (CHECK(at >= 0 && at < WORDS))
+                fn(&words[at], (uint64_t)(row * o->width + i), arg);
+        }
+}
+
+static void read_word(uint64_t *word, uint64_t number, uint64_t *hash)
+{
+    *hash = mixed(*hash, *word + number);
+}
+
+static void write_word(uint64_t *word, uint64_t number, uint64_t *hash)
+{
+    *word = mixed(*hash, number);
+}
+
+static void add_word(uint64_t *word, uint64_t number, uint64_t *hash)
+{
+    *word += mixed(*hash, number);
+}
+
+static void save_word(uint64_t *word, uint64_t number, uint64_t *to)
+{
+    to[number] = *word;
+}
+
+static void restore_word(uint64_t *word, uint64_t number, uint64_t *from)
+{
+    *word = from[number];
+}
+
+static bool adds(const step *s)
+{
+    return s->op == OP_ADD || s->op == OP_MATMUL_ADD || s->op == OP_LORA_UP ||
+           s->op == OP_ADD_GIVEN || (s->op == OP_MOE_DOWN && !s->a.moe.makes);
+}
+
+/* Returns what says all that it found. */
+static uint64_t do_step(const plan *p, const step *s)
+{
+    bool turns = s->op == OP_ROPE || s->op == OP_ROPE_KV || s->op == OP_TEMPERATURE;
+    uint64_t hash = mixed(1, (uint64_t)(s - p->steps));
+    for (int k = 0; k < STEP_MAX_IN; k++)
+        each_word(p, &s->in[k], read_word, &hash);
+    for (int k = 0; k < STEP_MAX_OUT && turns; k++)
+        each_word(p, &s->out[k], read_word, &hash);
+    for (int k = 0; k < STEP_MAX_OUT; k++) {
+        uint64_t of = mixed(hash, (uint64_t)k);
+        each_word(p, &s->out[k], adds(s) ? add_word : write_word, &of);
+    }
+    return hash;
+}
+
+/* All that goes with a step that is launched. */
+static launch launch_of(const plan *p, const step_form *forms, const step *s)
+{
+    const step_form *f = &forms[s - p->steps];
+    launch l = {.n = 0};
+    take(&l, f->pick, NONE);
+    take(&l, f->glu, NONE);
+    take(&l, f->norm, NONE);
+    const step_form *experts = s->op == OP_MOE_DOWN && f->use == USE_EXPERTS ? f - 1 : f;
+    take(&l, experts->routes ? experts->route : NULL, NONE); /* whose blocks choose by themselves */
+    for (int k = 0; k < 3; k++) {
+        take(&l, f->heads[k].pick, NONE);
+        take(&l, f->heads[k].norm, NONE);
+        take(&l, f->heads[k].rope, k == 0 ? ALL : NONE);
+    }
+    for (int n = -1; n < f->n_joined; n++) {
+        const step *of = n < 0 ? s : f->joined[n];
+        int kept = (n < 0 && f->add) || f->use == USE_JOIN ? NONE : ALL;
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            kept &= f->conv && f->conv->in[0].value == of->out[k].value ? ~(1 << k) : ALL;
+        take(&l, of, kept);
+    }
+    take(&l, f->share, NONE);
+    take(&l, f->use == USE_JOIN ? s + 1 : f->add, ALL);
+    take(&l, f->conv, ALL);
+    return l;
+}
+
+/* What is not kept was never there. */
+static void do_launch(const char *name, const plan *p, const launch *l, const uint64_t *expected)
+{
+    static uint64_t before[MOST_TAKEN][STEP_MAX_OUT][8192], after[MOST_TAKEN][STEP_MAX_OUT][8192];
+    for (int i = 0; i < l->n; i++) {
+        const step *s = l->steps[i];
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            each_word(p, &s->out[k], save_word, before[i][k]);
+        bool is_same = do_step(p, s) == expected[s - p->steps];
+        if (!is_same)
+            printf("# %s, step %d, %s, finds something else\n", name, (int)(s - p->steps),
+                   op_name(s->op));
+        CHECK(is_same);
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            each_word(p, &s->out[k], save_word, after[i][k]);
+    }
+    for (int i = l->n - 1; i >= 0; i--)
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            if (!(l->kept[i] >> k & 1))
+                each_word(p, &l->steps[i]->out[k], restore_word, before[i][k]);
+    for (int i = 0; i < l->n; i++)
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            if (l->kept[i] >> k & 1)
+                each_word(p, &l->steps[i]->out[k], restore_word, after[i][k]);
+}
+
+static void check_finds(const char *name, const lowered *l)
+{
+    static uint64_t expected[4096];
+    memset(words, 0, sizeof words);
+    if (!CHECK(l->p->n_steps <= 4096))
+        return;
+    for (int32_t i = 0; i < l->p->n_steps; i++)
+        expected[i] = do_step(l->p, &l->p->steps[i]);
+    memset(words, 0, sizeof words);
+    for (int32_t i = 0; i < l->p->n_steps; i++) {
+        const step_form *f = &l->form.forms[i];
+        launch one = {.n = 0};
+        if (f->is_layers)
+            take(&one, &l->p->steps[i], ALL);
+        else if (f->use != USE_NOTHING)
+            one = launch_of(l->p, l->form.forms, &l->p->steps[i]);
+        do_launch(name, l->p, &one, expected);
+    }
+}
+
+static void launches_find_what_steps_find(void)
+{
+    static const lora_site any = {.n_low = 4};
+    for (int way = 0; way < 2; way++) {
+        site = way ? &any : NULL;
+        for (int i = 0; i < tiny_n_archs; i++) {
+            if (is_encoder(tiny_archs[i]))
+                continue;
+            lowered l;
+            lower_arch(tiny_archs[i], &l);
+            if (l.is_known)
+                check_finds(tiny_archs[i], &l);
+            free_lowered(&l);
+        }
+    }
     site = NULL;
 }
 
@@ -350,6 +548,7 @@ int main(void)
     CASE(no_product_is_launched_alone);
     CASE(what_is_taken_along_is_still_there);
     CASE(adapters_come_before_convolutions);
+    CASE(launches_find_what_steps_find);
     CASE(layers_of_other_forms_are_fused);
     CASE(shared_experts_are_multiplied_with_the_chosen);
     CASE(lesser_cards_have_the_same_lists);
