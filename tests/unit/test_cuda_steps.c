@@ -11,6 +11,7 @@
 #include "ops/lora.h"
 #include "ops/op_info.h"
 #include "plan/adapt.h"
+#include "plan/parts.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -77,20 +78,16 @@ static struct {
     int compiled_for, n_processors, shared_bytes;
 } card = {90, 132, 232448};
 
-static void lower_model(const tiny_options *o, lowered *l)
+/* What the plan becomes. border: of a part of a plan; else NULL. */
+static void lower_plan(lowered *l, card_border *border)
 {
-    memset(l, 0, sizeof *l);
-    lace_error err;
-    bool is_built = build_plan(l, o, &err);
-    if (!is_built)
-        printf("# %s\n", err.text);
-    CHECK(is_built);
     l->g.can = gpu_abilities_of(card.compiled_for);
     l->g.info.n_processors = card.n_processors;
     l->g.info.max_shared_bytes = card.shared_bytes;
     plan_count_reads(l->p); /* as cuda_device.c does */
     l->p->last_fused = GPU_LAST_FUSED_GLU;
     l->p->kept_phases = GPU_KEPT_PHASES;
+    l->p->has_copies = true;
     plan_fuse(l->p);
     plan_place(l->p, NULL);
     uint8_t *pages[] = {card_memory, card_memory, card_memory, card_memory};
@@ -99,10 +96,23 @@ static void lower_model(const tiny_options *o, lowered *l)
     l->is_known = decode_form_match(l->p, &l->g, &l->form);
     const decode_form *f = l->is_known ? &l->form : NULL;
     gpu_batch tables = {.pages_per_sequence = 32};
+    if (border)
+        border->p = l->p;
     CHECK(decode_layout_init(f, &l->g, &l->layout, NULL) == LACE_OK);
     decode_layout_place(&l->layout, f, &l->g, card_memory);
-    CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, NULL, NULL, &l->list, NULL) ==
+    CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, border, NULL, &l->list, NULL) ==
           LACE_OK);
+}
+
+static void lower_model(const tiny_options *o, lowered *l)
+{
+    memset(l, 0, sizeof *l);
+    lace_error err;
+    bool is_built = build_plan(l, o, &err);
+    if (!is_built)
+        printf("# %s\n", err.text);
+    CHECK(is_built);
+    lower_plan(l, NULL);
 }
 
 static void lower_arch(const char *architecture, lowered *l)
@@ -240,7 +250,7 @@ static void adapters_come_before_convolutions(void)
  * plan is gone through in its order, then as it is launched, where steps that are taken along leave
  * nothing behind; each must find what it found before. Sums have no order.
  */
-enum { WORDS = 1 << 20, MOST_TAKEN = 16 };
+enum { WORDS = 1 << 20, MOST_TAKEN = 24 };
 
 static uint64_t words[WORDS];
 
@@ -364,6 +374,28 @@ static launch launch_of(const plan *p, const step_form *forms, const step *s)
     return l;
 }
 
+/* A layer of a known form, of which nothing but the residual is left, if it attends in one kernel. Other
+ * steps of known layers and ends one by one. */
+static launch layer_at(const lowered *l, const step *s)
+{
+    launch out = {.n = 0};
+    for (int32_t i = 0; i < l->form.n_segments; i++) {
+        const decode_segment *of = &l->form.segments[i];
+        if (!of->is_fused || of->l.attends_by_steps || s < of->first ||
+            s >= of->first + of->n_steps)
+            continue;
+        for (int32_t n = 0; n < of->n_steps && s == of->first; n++) {
+            int kept = NONE;
+            for (int k = 0; k < STEP_MAX_OUT; k++)
+                kept |= (s[n].out[k].value == l->form.entry.value) << k;
+            take(&out, &s[n], kept);
+        }
+        return out;
+    }
+    take(&out, s, ALL);
+    return out;
+}
+
 /* What is not kept was never there. */
 static void do_launch(const char *name, const plan *p, const launch *l, const uint64_t *expected)
 {
@@ -390,24 +422,46 @@ static void do_launch(const char *name, const plan *p, const launch *l, const ui
                 each_word(p, &l->steps[i]->out[k], restore_word, after[i][k]);
 }
 
+/* What a part of a plan gives to others is there in the end. */
+static void check_leaves(const char *name, const lowered *l, const uint64_t *expected)
+{
+    for (int32_t v = 0; v < l->p->n_values; v++) {
+        const plan_value *its = &l->p->values[v];
+        int32_t n_rows = !its->leaves ? 0 : its->row_factor > 1 ? its->row_factor : 1;
+        for (int32_t row = 0; row < n_rows; row++) {
+            uint64_t stride = act_row_bytes(its->format, its->width);
+            uint64_t at = (its->offset + (uint64_t)row * stride) / 4;
+            bool is_there =
+                memcmp(words + at, expected + at, (size_t)its->width * sizeof *words) == 0;
+            if (!is_there)
+                printf("# %s, value %d leaves as something else\n", name, v);
+            CHECK(is_there);
+        }
+    }
+}
+
 static void check_finds(const char *name, const lowered *l)
 {
-    static uint64_t expected[4096];
-    memset(words, 0, sizeof words);
+    static uint64_t expected[4096], end[WORDS];
+    for (uint64_t i = 0; i < WORDS; i++) /* of a part, something is there */
+        words[i] = mixed(i, 7);
     if (!CHECK(l->p->n_steps <= 4096))
         return;
     for (int32_t i = 0; i < l->p->n_steps; i++)
         expected[i] = do_step(l->p, &l->p->steps[i]);
-    memset(words, 0, sizeof words);
+    memcpy(end, words, sizeof words);
+    for (uint64_t i = 0; i < WORDS; i++)
+        words[i] = mixed(i, 7);
     for (int32_t i = 0; i < l->p->n_steps; i++) {
         const step_form *f = &l->form.forms[i];
         launch one = {.n = 0};
         if (f->is_layers)
-            take(&one, &l->p->steps[i], ALL);
+            one = layer_at(l, &l->p->steps[i]);
         else if (f->use != USE_NOTHING)
             one = launch_of(l->p, l->form.forms, &l->p->steps[i]);
         do_launch(name, l->p, &one, expected);
     }
+    check_leaves(name, l, end);
 }
 
 static void launches_find_what_steps_find(void)
@@ -426,6 +480,59 @@ static void launches_find_what_steps_find(void)
         }
     }
     site = NULL;
+}
+
+/* ---- Parts of plans -------------------------------------------------------------------------- */
+
+enum { LAYER_APART, EXPERTS_APART, STATES_APART, N_CUTS };
+
+static bool is_on_card(const step *s, int cut)
+{
+    return s->op != OP_EMBED && (cut == LAYER_APART     ? s->layer != 0
+                                 : cut == EXPERTS_APART ? !step_has_experts(s)
+                                                        : op_describe(s->op)->state == OP_NO_STATE);
+}
+
+static void check_parts(const char *name, int cut)
+{
+    static uint8_t between[1 << 20];
+    static border_token token;
+    tiny_options o = options_of(name);
+    lowered whole = {0};
+    int32_t devices[4096];
+    lace_error err;
+    plan_parts parts;
+    CHECK(build_plan(&whole, &o, &err) && whole.p->n_steps <= 4096);
+    for (int32_t i = 0; i < whole.p->n_steps; i++)
+        devices[i] = is_on_card(&whole.p->steps[i], cut);
+    CHECK(plan_parts_create(whole.p, devices, &parts, NULL) == LACE_OK);
+    for (int32_t i = 0; i < parts.n_parts; i++) {
+        lowered l = {.p = parts.parts[i].p};
+        card_border border = {.values = card_memory,
+                              .border = between,
+                              .shared = between,
+                              .token = &token,
+                              .token_on_card = &token};
+        parts.parts[i].p = NULL;
+        if (parts.parts[i].device == 1 && card_border_fits_token(l.p)) {
+            lower_plan(&l, &border);
+            if (l.is_known)
+                check_finds(name, &l);
+            token_list_free(&l.list);
+            decode_layout_free(&l.layout);
+            decode_form_free(&l.form);
+        }
+        plan_free(l.p);
+    }
+    plan_parts_free(&parts);
+    free_lowered(&whole);
+}
+
+static void parts_find_what_steps_find(void)
+{
+    for (int i = 0; i < tiny_n_archs; i++)
+        for (int cut = 0; cut < N_CUTS && !is_encoder(tiny_archs[i]); cut++)
+            check_parts(tiny_archs[i], cut);
 }
 
 /* ---- Some of them ---------------------------------------------------------------------------- */
@@ -549,6 +656,7 @@ int main(void)
     CASE(what_is_taken_along_is_still_there);
     CASE(adapters_come_before_convolutions);
     CASE(launches_find_what_steps_find);
+    CASE(parts_find_what_steps_find);
     CASE(layers_of_other_forms_are_fused);
     CASE(shared_experts_are_multiplied_with_the_chosen);
     CASE(lesser_cards_have_the_same_lists);
