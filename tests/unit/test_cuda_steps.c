@@ -250,7 +250,7 @@ static void adapters_come_before_convolutions(void)
  * plan is gone through in its order, then as it is launched, where steps that are taken along leave
  * nothing behind; each must find what it found before. Sums have no order.
  */
-enum { WORDS = 1 << 20, MOST_TAKEN = 24 };
+enum { WORDS = 1 << 20, MOST_TAKEN = 24, MOST_WORDS = 8192 };
 
 static uint64_t words[WORDS];
 
@@ -291,6 +291,8 @@ static void each_word(const plan *p, const operand *o, word_fn *fn, uint64_t *ar
 {
     const plan_value *v = o->value >= 0 ? &p->values[o->value] : NULL;
     int32_t n_rows = !v ? 0 : v->row_factor > 1 ? v->row_factor : 1;
+    if (!CHECK(n_rows * o->width <= MOST_WORDS))
+        return;
     for (int32_t row = 0; row < n_rows; row++)
         for (int64_t i = 0; i < o->width; i++) {
             int64_t at = (o->data + (uint64_t)row * o->stride - card_memory) / 4 + i;
@@ -399,7 +401,8 @@ static launch layer_at(const lowered *l, const step *s)
 /* What is not kept was never there. */
 static void do_launch(const char *name, const plan *p, const launch *l, const uint64_t *expected)
 {
-    static uint64_t before[MOST_TAKEN][STEP_MAX_OUT][8192], after[MOST_TAKEN][STEP_MAX_OUT][8192];
+    static uint64_t before[MOST_TAKEN][STEP_MAX_OUT][MOST_WORDS],
+        after[MOST_TAKEN][STEP_MAX_OUT][MOST_WORDS];
     for (int i = 0; i < l->n; i++) {
         const step *s = l->steps[i];
         for (int k = 0; k < STEP_MAX_OUT; k++)
