@@ -470,15 +470,15 @@ static lace_status send_given(gpu_plan *gp, const gpu_slot *slot, const batch *b
 static lace_status send_scales(gpu_plan *gp, const gpu_slot *slot, const float *scales,
                                lace_error *err)
 {
-    size_t n = (size_t)gp->n_sequences * (size_t)gp->p->limits.n_adapters * sizeof *scales;
-    if (n == 0 || (scales && memcmp(gp->scales_sent, scales, n) == 0))
+    size_t n = (size_t)gp->n_sequences * (size_t)gp->p->limits.n_adapters;
+    bool is_known = true;
+    for (size_t i = 0; i < n && is_known; i++)
+        is_known = gp->scales_sent[i] == (scales ? scales[i] : 0.0f);
+    if (is_known)
         return LACE_OK;
-    if (scales)
-        memcpy(slot->scales, scales, n);
-    else
-        memset(slot->scales, 0, n);
-    memcpy(gp->scales_sent, slot->scales, n);
-    return cuda_copy_to(gp->queue, gp->scales, slot->scales, n, err);
+    for (size_t i = 0; i < n; i++)
+        gp->scales_sent[i] = slot->scales[i] = scales ? scales[i] : 0.0f;
+    return cuda_copy_to(gp->queue, gp->scales, slot->scales, n * sizeof *scales, err);
 }
 
 static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
