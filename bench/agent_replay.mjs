@@ -1,22 +1,24 @@
 // How much an agent's session costs: its prompts are replayed against `lace serve`, and the tokens that
 // are computed are compared with those that are new.
 //
-//     node bench/agent_replay.mjs [--turns 60] [--words 240]
+//     node bench/agent_replay.mjs [--turns 60] [--words 240] [--against /path/to/llama-server]
 //
 // A scripted model says what the recorded one said (tests/scripted_model.mjs), under real templates, with
 // all of lace's own: templates, tokens, the prefix tree. The last rows let templates write replies anew
 // (--rewrite-replies), which is what other servers do.
 
+import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { writeScriptedModel } from '../tests/scripted_model.mjs';
-import { startServer } from '../tests/serve.mjs';
+import { freePort, startServer } from '../tests/serve.mjs';
 import { makeSession, messagesBefore, TEMPLATES, TOOLS } from './agent_sessions.mjs';
 
 const option = (name, value) => (process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : value);
 const nTurns = Number(option('--turns', 60));
 const nWords = Number(option('--words', 240));
+const rival = option('--against', null);
 const folder = process.env.LACE_TEMPLATES || new URL('../tests/data/templates', import.meta.url).pathname;
 
 async function ask(url, messages) {
@@ -47,6 +49,19 @@ async function replay(session, url) {
   return sum;
 }
 
+// llama-server with one slot and its defaults, and the model's own template.
+async function startRival(model) {
+  const port = await freePort();
+  const child = spawn(rival, ['-m', model, '-c', '65536', '-np', '1', '--jinja', '--port', String(port)], { stdio: 'ignore' });
+  const ended = new Promise((resolve) => child.on('exit', resolve));
+  const url = `http://127.0.0.1:${port}`;
+  for (let i = 0; !(await fetch(`${url}/health`).catch(() => null))?.ok; i++) {
+    if (i > 1200 || child.exitCode !== null) throw new Error(`${rival} did not start`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return { url, stop: () => (child.kill(), ended) };
+}
+
 const here = mkdtempSync(join(tmpdir(), 'lace-replay-'));
 try {
   let fresh = 0;
@@ -61,13 +76,16 @@ try {
     writeScriptedModel(model, scripts, "'t' ~ (messages | selectattr('role', 'equalto', 'assistant') | list | length)", {
       template: session.adapt(readFileSync(join(folder, `${name}.jinja`), 'utf8')), controls: session.controls, ends, isReadBack: true,
     });
-    for (const flags of [[], ['--rewrite-replies']]) {
-      const server = await startServer([model, '-c', '65536', '--kv-memory', '1G', '--max-running', '2', ...flags]);
+    const lace = (...flags) => () => startServer([model, '-c', '65536', '--kv-memory', '1G', '--max-running', '2', ...flags]);
+    const ways = [['kept', lace()], ['rewritten', lace('--rewrite-replies')]];
+    if (rival) ways.push(['llama', () => startRival(model)]);
+    for (const [way, start] of ways) {
+      const server = await start();
       const s = await replay(session, server.url);
       await server.stop();
-      if (!flags.length) fresh = s.fresh;
+      if (way === 'kept') fresh = s.fresh;
       if (s.wrong) console.log(`${name}: ${s.wrong} replies are not what the script says`);
-      console.log(`${name.padEnd(18)}  ${(flags.length ? 'rewritten' : 'kept').padEnd(9)}${String(s.longest).padStart(9)}${String(s.prompt).padStart(10)}${String(s.computed).padStart(10)}${String(fresh).padStart(10)}${(s.computed / fresh).toFixed(3).padStart(14)}`);
+      console.log(`${name.padEnd(18)}  ${way.padEnd(9)}${String(s.longest).padStart(9)}${String(s.prompt).padStart(10)}${String(s.computed).padStart(10)}${String(fresh).padStart(10)}${(s.computed / fresh).toFixed(3).padStart(14)}`);
     }
   }
 } finally {
