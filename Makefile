@@ -242,6 +242,10 @@ $(B)/tests/server/test_models $(B)/tests/fuzz/replay_models_file: LDLIBS := $(B)
 $(B)/checkkernels$(EXE): $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# What a card of software does with matrices.
+WARP_MATRIX_OBJ := $(call obj,$(addprefix tests/card/,matrix_sums.c warp_matrix.c))
+$(B)/tests/unit/test_warp_matrix: $(WARP_MATRIX_OBJ)
+
 $(B)/examples/search: LDLIBS += -lsqlite3
 $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 	@mkdir -p $(@D)
