@@ -243,8 +243,8 @@ $(B)/checkkernels$(EXE): $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # What a card of software does with matrices.
-WARP_MATRIX_OBJ := $(call obj,$(addprefix tests/card/,matrix_sums.c warp_matrix.c))
-$(B)/tests/unit/test_warp_matrix: $(WARP_MATRIX_OBJ)
+WARP_MATRIX_OBJ := $(call obj,$(addprefix tests/card/,matrix_sums.c warp_matrix.c warp_group.c bulk_copy.c))
+$(B)/tests/unit/test_warp_matrix $(B)/tests/unit/test_warp_group $(B)/tests/unit/test_bulk_copy: $(WARP_MATRIX_OBJ)
 
 $(B)/examples/search: LDLIBS += -lsqlite3
 $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
