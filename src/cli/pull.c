@@ -97,13 +97,15 @@ static const pull_args usual = {.n_connections = 8};
 lace_status pull_find(const char *name, char path[PULL_MAX_PATH], lace_error *err)
 {
     hub_result got;
-    if (!hub_name_has_prefix(name)) {
+    char named[HUB_MAX_PATH];
+    if (!hub_name_without_prefix(name, named)) {
         if (strlen(name) >= PULL_MAX_PATH)
             return error_set(err, LACE_E_ARG, "%.64s...: the path is too long", name);
         strcpy(path, name);
         return LACE_OK;
     }
-    if (store_find(strchr(name, ':') + 1, path, NULL) == LACE_OK)
+    /* Ollama's own store has names that begin with hf.co. */
+    if (store_find(name, path, NULL) == LACE_OK || store_find(named, path, NULL) == LACE_OK)
         return LACE_OK;
     TRY(pull(name, &usual, &got, err));
     strcpy(path, got.path);

@@ -630,6 +630,23 @@ static const struct {
     {"lmstudio", find_studio, studio_root, list_owner, list_repository_file},
 };
 
+static lace_status not_here(const char *name, lace_error *err)
+{
+    static const char what[] = "no such file, and no model of that name on this machine";
+    parts p;
+    if (strchr(name, ' ') && !strchr(name, '/'))
+        return error_set(
+            err, LACE_E_IO,
+            "\"%.100s\": %s; if it is the text, it stands behind the model, or behind -p", name,
+            what);
+    bool is_name = split_name(name, &p) && !ends_with(name, ".gguf") && name[0] != '.';
+    if (is_name && (p.owner[0] || p.tag[0]))
+        return error_set(err, LACE_E_IO, "%.200s: %s; lace pull %s%.200s gets it, if there is one",
+                         name, what, p.owner[0] ? "" : "ollama:", name);
+    return error_set(err, LACE_E_IO,
+                     "%.200s: %s (lace list shows all of them, lace pull gets others)", name, what);
+}
+
 lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err)
 {
     lace_error problem = {LACE_OK, ""};
@@ -643,10 +660,7 @@ lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *
                          "%.100s is in the Ollama store, but its manifest cannot be used: %.300s; "
                          "\"lace pull ollama:NAME\" fetches it again",
                          name, problem.text);
-    return error_set(err, LACE_E_IO,
-                     "%.200s: no such file, and no model of that name on this machine (lace list "
-                     "shows all of them, lace pull gets others)",
-                     name);
+    return not_here(name, err);
 }
 
 lace_status store_resolve(const char *name_or_path, char path[STORE_MAX_PATH], lace_error *err)

@@ -246,6 +246,11 @@ lace_status store_remove(const char *name, uint64_t *n_bytes, lace_error *err)
     snprintf(r.name, sizeof r.name, "%s", name);
     store_list(find_entry, &r);
     if (!r.origin[0]) { /* a shorter name: "org/model:q8_0" */
+        if (stat(name, &st) == 0)
+            return error_set(err, LACE_E_ARG,
+                             "%.200s is a path; lace rm takes names of lace list, and rm removes "
+                             "files",
+                             name);
         TRY(store_find(name, r.path, err));
         store_list(find_entry, &r);
     }

@@ -21,9 +21,61 @@ static bool begins(const char *word, const char *with)
     return strncmp(word, with, strlen(with)) == 0;
 }
 
-bool hub_name_has_prefix(const char *word)
+/* Behind https://huggingface.co/ in an address; NULL if it is none. */
+static const char *behind_host(const char *word)
 {
-    return begins(word, HF) || begins(word, OLLAMA);
+    static const char *const hosts[] = {"hf.co/", "huggingface.co/", "www.huggingface.co/"};
+    if (begins(word, "https://"))
+        word += strlen("https://");
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        if (begins(word, hosts[i]))
+            return word + strlen(hosts[i]);
+    return NULL;
+}
+
+/*
+ * "ORG/REPO/blob/REVISION/folder/FILE.gguf?download=true" as "ORG/REPO:FILE@REVISION". What is no
+ * such path stays as it is.
+ */
+static bool take_address(const char *path, char out[HUB_MAX_PATH])
+{
+    static const char *const views[] = {"/tree/", "/blob/", "/resolve/"};
+    size_t n = strcspn(path, "?#");
+    while (n && path[n - 1] == '/')
+        n--;
+    size_t n_repo = strcspn(path, "/");
+    n_repo += path[n_repo] == '/';
+    n_repo += strcspn(path + n_repo, "/");
+    for (size_t i = 0; i < sizeof views / sizeof *views && n_repo < n; i++) {
+        if (!begins(path + n_repo, views[i]))
+            continue;
+        const char *revision = path + n_repo + strlen(views[i]), *end = path + n;
+        const char *file = memchr(revision, '/', revision < end ? (size_t)(end - revision) : 0);
+        size_t n_revision = (size_t)((file ? file : end) - revision);
+        for (const char *next = file; next; next = memchr(next, '/', (size_t)(end - next)))
+            file = ++next;
+        size_t n_file = file ? (size_t)(end - file) : 0;
+        if (n_file > 5 && memcmp(end - 5, ".gguf", 5) == 0)
+            n_file -= 5;
+        bool is_main = n_revision == 4 && memcmp(revision, "main", 4) == 0;
+        return snprintf(out, HUB_MAX_PATH, "%.*s%s%.*s%s%.*s", (int)n_repo, path, n_file ? ":" : "",
+                        (int)n_file, n_file ? file : "", is_main ? "" : "@",
+                        is_main ? 0 : (int)n_revision, revision) < HUB_MAX_PATH;
+    }
+    return snprintf(out, HUB_MAX_PATH, "%.*s", (int)n, path) < HUB_MAX_PATH;
+}
+
+bool hub_name_without_prefix(const char *word, char out[HUB_MAX_PATH])
+{
+    const char *path = behind_host(word);
+    if (strlen(word) >= HUB_MAX_PATH)
+        return false;
+    if (path)
+        return take_address(path, out);
+    if (!begins(word, HF) && !begins(word, OLLAMA))
+        return false;
+    strcpy(out, strchr(word, ':') + 1);
+    return true;
 }
 
 static bool copy_part(char out[HUB_MAX_PART], const char *from, size_t n)
@@ -39,7 +91,8 @@ lace_status hub_name_parse(const char *word, hub_name *out, lace_error *err)
 {
     memset(out, 0, sizeof *out);
     out->is_ollama = begins(word, OLLAMA);
-    const char *rest = word + (out->is_ollama ? strlen(OLLAMA) : begins(word, HF) ? strlen(HF) : 0);
+    char named[HUB_MAX_PATH];
+    const char *rest = hub_name_without_prefix(word, named) ? named : word;
     size_t n = strlen(rest), n_owner = strcspn(rest, "/");
     const char *at = out->is_ollama ? NULL : strchr(rest, '@');
     bool ok = !at || copy_part(out->revision, at + 1, strlen(at + 1));
@@ -56,7 +109,12 @@ lace_status hub_name_parse(const char *word, hub_name *out, lace_error *err)
     ok = ok && copy_part(out->model, rest, n_model);
     if (ok && n_model < n)
         ok = copy_part(out->tag, rest + n_model + 1, n - n_model - 1);
-    if (!ok || !out->owner[0])
+    if (ok && !out->owner[0])
+        return error_set(err, LACE_E_ARG,
+                         "%.100s is no name at a hub; use ollama:%.100s for Ollama's registry, or "
+                         "ORG/REPO:QUANT for Hugging Face",
+                         word, word);
+    if (!ok)
         return error_set(err, LACE_E_ARG,
                          "%.100s is no name at a hub; expected ORG/REPO or ORG/REPO:QUANT of "
                          "Hugging Face, or ollama:MODEL:TAG",

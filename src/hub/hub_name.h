@@ -2,6 +2,7 @@
  * Names of models at a hub, and what the environment says about it.
  *
  *     [hf:]ORG/REPO[:QUANT][@REVISION]    Hugging Face: hf:Qwen/Qwen3-0.6B-GGUF:Q8_0
+ *     [https://]hf.co/ORG/REPO...         the same, and an address copied from a browser
  *     ollama:[OWNER/]MODEL[:TAG]          Ollama's registry: ollama:qwen3:0.6b
  *
  * Environment, as huggingface_hub reads it: HF_ENDPOINT, HF_TOKEN (else the file HF_TOKEN_PATH, else
@@ -27,8 +28,12 @@ typedef struct hub_name {
     char revision[HUB_MAX_PART]; /* a branch, a tag or a commit; "main" unless named */
 } hub_name;
 
-/* Whether a word says which hub it is at: it begins with "hf:" or "ollama:". */
-bool hub_name_has_prefix(const char *word);
+/*
+ * Whether a word says which hub it is at. Then out is it as the list of models has it:
+ * "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0" and "https://huggingface.co/Qwen/Qwen3-0.6B-GGUF/blob/main/Q8_0.gguf"
+ * both become "Qwen/Qwen3-0.6B-GGUF:Q8_0".
+ */
+bool hub_name_without_prefix(const char *word, char out[HUB_MAX_PATH]);
 
 lace_status hub_name_parse(const char *word, hub_name *out, lace_error *err);
 

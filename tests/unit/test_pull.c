@@ -149,7 +149,21 @@ static void a_tag_names_one_file(void)
     command_run("pull org/none");
     command_check_error("has no model org/none with revision main");
     command_run("pull nonsense");
+    command_check_error("nonsense is no name at a hub; use ollama:nonsense");
+    command_run("pull 'two words'");
     command_check_error("is no name at a hub");
+    /* Addresses that a browser shows, and Ollama's spelling. */
+    static const char *const addresses[] = {
+        "hf.co/org/tiny:Q4_K", "huggingface.co/org/tiny:q4_k",
+        "https://huggingface.co/org/tiny/blob/main/tiny-Q4_K.gguf?download=true",
+        "https://hf.co/org/tiny/resolve/" FAKE_COMMIT "/tiny-Q4_K.gguf"};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        command_run("pull %s", addresses[i]);
+        if (!(command_check_success() && CHECK(strstr(ran.out, "/tiny-Q4_K.gguf"))))
+            tap_note("%s: %s", addresses[i], ran.err);
+    }
+    command_run("pull https://huggingface.co/org/tiny/tree/main/");
+    CHECK(command_check_success() && strstr(ran.out, "tiny-Q4_K_M.gguf"));
     command_run("pull ../../x");
     command_check_error("is no name at a hub");
 }
