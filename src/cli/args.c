@@ -1,6 +1,7 @@
 /* Command lines, from a table: parsing and checking. Help is written in help.c. */
 #include "cli/args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -52,17 +53,22 @@ int args_distance(const char *a, const char *b)
     return rows[na % 3][nb];
 }
 
+int args_slips(int n_characters)
+{
+    return n_characters < 5 ? 1 : 2;
+}
+
 static lace_status unknown_option(const verb *v, const char *word, size_t n_name, lace_error *err)
 {
     char name[48];
     snprintf(name, sizeof name, "%.*s", (int)(n_name < 40 ? n_name : 40), word);
     const arg_option *closest = NULL;
-    int best = 3; /* more than two slips are another word */
+    int best = args_slips((int)n_name) + 1;
     for (size_t i = 0; i < v->n_options; i++) {
         if (v->options[i].kind == ARG_HEADING)
             continue;
         int distance = args_distance(name, v->options[i].name);
-        if (distance < best && distance < (int)strlen(name)) {
+        if (distance < best) {
             best = distance;
             closest = &v->options[i];
         }
@@ -352,7 +358,7 @@ static lace_status give_foreign(line *l, const foreign_name *f, const char *name
     switch (f->kind) {
     case FOREIGN_OPTION:
         o = find_long(v, f->means, strlen(f->means));
-        return o ? give_option(l, o, attached) : args_error(v, l->err, "unknown option %s", name);
+        return give_option(l, o, attached);
     case FOREIGN_MODEL:
     case FOREIGN_MODELS:
     case FOREIGN_HUB:
@@ -371,8 +377,7 @@ static lace_status give_foreign(line *l, const foreign_name *f, const char *name
     case FOREIGN_SWITCH:
         value = attached ? attached : l->at < l->argc ? l->argv[l->at] : NULL;
         if (is_one_of(value, "off", "0", "false"))
-            return args_error(v, l->err, "%s %s: lace always does this and cannot turn it off",
-                              name, value);
+            return args_error(v, l->err, "%s %s: %s", name, value, f->means);
         if (!attached && is_one_of(value, "on", "auto", "1"))
             l->at++;
         return LACE_OK;
@@ -382,6 +387,12 @@ static lace_status give_foreign(line *l, const foreign_name *f, const char *name
         break;
     }
     return args_error(v, l->err, "unknown option %s; %s", name, f->means);
+}
+
+static bool takes_number(const arg_option *o)
+{
+    return o->kind == ARG_INT || o->kind == ARG_U64 || o->kind == ARG_SEED ||
+           o->kind == ARG_FLOAT || o->kind == ARG_BYTES;
 }
 
 /*
@@ -410,7 +421,7 @@ static lace_status read_option(line *l, const char *word)
         return unknown_option(v, word + 2, n - 2, l->err);
     if (find_long(v, word + 1, n - 1))
         return args_error(v, l->err, "unknown option %.40s; did you mean -%.40s?", word, word);
-    if (!o || o->kind == ARG_FLAG)
+    if (!o || o->kind == ARG_FLAG || (takes_number(o) && isalpha((unsigned char)word[2])))
         return args_error(v, l->err, "unknown option %.40s", word);
     return give_option(l, o, word + 2);
 }

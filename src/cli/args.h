@@ -124,5 +124,7 @@ bool arg_next_word(const char **at, const char **word, size_t *n);
 
 /* How many characters must be inserted, deleted, replaced or swapped to make b of a. */
 int args_distance(const char *a, const char *b);
+/* With how many slips a word of so many characters may be another one: foo is no slip of fit. */
+int args_slips(int n_characters);
 
 #endif

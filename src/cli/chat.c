@@ -298,7 +298,7 @@ static lace_status help(dialogue *d, const char *value, lace_error *err)
         TRY(cli_write(line, strlen(line), err));
     }
     static const char more[] = "A line that ends with \\ goes on; \"\"\" begins and ends several "
-                               "lines. Ctrl-C stops an answer.\n";
+                               "lines.\nCtrl-C stops an answer.\n";
     return cli_write(more, strlen(more), err);
 }
 

@@ -15,7 +15,8 @@ typedef enum foreign_kind {
     FOREIGN_HUB,    /* the same for a name at Hugging Face */
     FOREIGN_LAYERS, /* layers for the GPU: none, or as many as there are */
     FOREIGN_ALWAYS, /* lace does it anyway: nothing to do */
-    FOREIGN_SWITCH, /* the same with "on", "auto" or "1" behind it; "off" and "0" are refused */
+    FOREIGN_SWITCH, /* the same with "on", "auto" or "1" behind it; "off" and "0" are refused with
+                       the line `means` */
     FOREIGN_NONE,   /* `means` says what to do instead */
 } foreign_kind;
 

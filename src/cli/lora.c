@@ -29,6 +29,8 @@ static lace_status lora_verb(const verb *v, int argc, char **argv, lace_error *e
 {
     lora_args a = {.scale = 1};
     positional words;
+    if (argc == 0 || (argv[0][0] != '-' && strcmp(argv[0], "merge") != 0))
+        return args_error(v, err, "use lace lora merge MODEL ADAPTER -o OUT");
     merge_options o = merge_options_default();
     merge_result made;
     output file;

@@ -57,7 +57,7 @@ static lace_status unknown_verb(const char *name, lace_error *err)
                          "lace help)",
                          name);
     const char *closest = NULL;
-    int best = 3;
+    int best = args_slips((int)strlen(name)) + 1;
     for (int i = 0; i < N_VERBS; i++) {
         int distance = args_distance(name, verbs[i]->name);
         if (distance < best) {

@@ -43,7 +43,9 @@ static lace_status read_lines(const char *file, text_list *out, lace_error *err)
         if (end > at)
             add(out, out->lines.data + at, end - at);
     }
-    return out->n > 0 ? LACE_OK : error_set(err, LACE_E_ARG, "%.200s has no text", file);
+    return out->n > 0 ? LACE_OK
+                      : error_set(err, LACE_E_ARG, "%.200s has no text",
+                                  strcmp(file, "-") == 0 ? "standard input" : file);
 }
 
 lace_status texts_read(const verb *v, const positional *words, int first, const char *file,

@@ -211,8 +211,10 @@ static lace_status prepare(measurement *m, lace_model *tested, lace_model *base,
     size_t n_whole = m->tested.n_tokens / (size_t)a->n_context;
     if (n_whole == 0)
         return error_set(err, LACE_E_ARG,
-                         "%s: the text has %zu tokens, fewer than one window of %d", a->text_name,
-                         m->tested.n_tokens, a->n_context);
+                         "%s: the text has %zu token%s, fewer than one window of %d; a longer text "
+                         "is needed, or smaller windows (-c)",
+                         a->text_name, m->tested.n_tokens, m->tested.n_tokens == 1 ? "" : "s",
+                         a->n_context);
     m->n_windows = n_whole < INT32_MAX ? (int32_t)n_whole : INT32_MAX;
     if (a->n_windows > m->n_windows)
         return error_set(err, LACE_E_ARG,

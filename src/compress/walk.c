@@ -111,8 +111,10 @@ lace_status walk_tokenize(const walk *w, const char *source, size_t n_bytes, tok
     size_t n_context = (size_t)w->n_context;
     TRY(tokenizer_encode(w->tokenizer, source, n_bytes, LACE_TOKENIZE_ADD_SPECIAL, out, err));
     if (out->size < n_context)
-        return error_set(err, LACE_E_ARG, "the text has %zu tokens, fewer than one window of %zu",
-                         out->size, n_context);
+        return error_set(err, LACE_E_ARG,
+                         "the text has %zu token%s, fewer than one window of %zu; a longer text is "
+                         "needed",
+                         out->size, out->size == 1 ? "" : "s", n_context);
     out->size -= out->size % n_context;
     return LACE_OK;
 }

@@ -123,9 +123,10 @@ static void refuse(conn *c, int status, const char *reason)
 
 static void refuse_method(conn *c, const char *allow)
 {
-    char extra[64];
+    char extra[64], reason[80];
     snprintf(extra, sizeof extra, "Allow: %s\r\n", allow);
-    refuse_with(c, 405, "this path does not have this method", extra);
+    snprintf(reason, sizeof reason, "this path does not have this method; it has %s", allow);
+    refuse_with(c, 405, reason, extra);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

@@ -350,7 +350,9 @@ static lace_status listen_tcp(server *s, lace_error *err)
     struct addrinfo *found = NULL;
     int code = getaddrinfo(s->options.host, port, &hints, &found);
     if (code != 0)
-        return error_set(err, LACE_E_ARG, "cannot listen at %s: %s", name, gai_strerror(code));
+        return error_set(err, LACE_E_ARG,
+                         "cannot listen at %s: %s; --host is an address or a name, --port the port",
+                         name, gai_strerror(code));
     s->is_loopback = is_loopback_address(found->ai_addr);
     lace_status status = listen_at(s, found->ai_addr, found->ai_addrlen, name, err);
     freeaddrinfo(found);
@@ -472,7 +474,7 @@ static lace_status start_loop(server *s, lace_error *err)
         TRY(access_read_keys(s, o->api_key_file, o->api_keys, err));
     if (o->tls_cert || o->tls_key) {
         if (!o->tls_cert || !o->tls_key)
-            return error_set(err, LACE_E_ARG, "TLS needs both a certificate and a key");
+            return error_set(err, LACE_E_ARG, "TLS needs both --tls-cert and --tls-key");
         TRY(tls_create(o->tls_cert, o->tls_key, &s->tls, err));
     }
     raise_file_limit(o->max_connections + 256);

@@ -119,11 +119,14 @@ static void mistakes_get_one_line_and_a_hint(void)
     /* clang-format off */
     static const struct { const char *arguments, *part; } rows[] = {
         {"rnu", "did you mean run?"},
+        {"foo", "unknown verb \"foo\" (see: lace help)"},
         {"frobnicate", "unknown verb \"frobnicate\" (see: lace help)"},
         {"help frobnicate", "unknown verb"},
         {"run --tmep 1", "unknown option --tmep; did you mean --temp? (see: lace help run)"},
         {"run --zzzzzzzz", "unknown option --zzzzzzzz (see: lace help run)"},
         {"run -x", "unknown option -x"},
+        {"run --foo", "unknown option --foo (see: lace help run)"},
+        {"run -sx", "unknown option -sx (see: lace help run)"},
         {"run -n", "--n-predict needs a value: N"},
         {"run -n five", "--n-predict \"five\": expected a whole number from -1"},
         {"run -n 5x", "\"5x\""},
@@ -144,6 +147,7 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"run --kv-type q9", "--kv-type \"q9\": expected one of f32|f16|q8_0"},
         {"run --mmap=yes", "--mmap takes no value"},
         {"run -t 0", "--threads \"0\": expected a whole number from 1 to 1024"},
+        {"run 'Dear Ada'", "if it is the text, it stands behind the model, or behind -p"},
         {"run a b c", "one argument too many: \"c\""},
         {"run a b -p c", "-p and the argument \"b\" exclude each other"},
         {"run -temp 0", "unknown option -temp; did you mean --temp?"},
@@ -151,6 +155,8 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"tokenize", "MODEL is missing"},
         {"tokenize " MODEL, "TEXT or -f FILE is missing"},
         {"tokenize " MODEL " a -f b", "exclude each other"},
+        {"lora", "use lace lora merge MODEL ADAPTER -o OUT"},
+        {"lora frob x", "use lace lora merge MODEL ADAPTER -o OUT"},
         {"logits " MODEL, "--tokens FILE is missing"},
         {"logits " MODEL " --tokens x", "-o OUT is missing"},
         {"inspect -o xml", "--output \"xml\": expected one of table|json"},
@@ -242,6 +248,8 @@ static void names_of_llama_cpp_mean_the_same(void)
 {
 #define HERE "-p Hello -n 8 --temp 0"
     check_same("run " MODEL " " HERE, "run -m " MODEL " " HERE " -ngl 99 --no-mmap -fa on -no-cnv");
+    check_same("run " MODEL " " HERE,
+               "run -m " MODEL " " HERE " --no-warmup --perf --color auto -fit on -nr");
     check_same("run " MODEL " " HERE, "run " HERE " --model=" MODEL " -ngl 0 -fa -ub 64");
     check_same("run " MODEL " " HERE, "run " MODEL " Hello --predict 8 --temperature 0");
     check_same("tokenize " MODEL " Hello", "tokenize Hello -m " MODEL " --ids");
@@ -272,6 +280,19 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"delete mistral", "use lace rm NAME"},
         {"show mistral", "no model of that name"},
         {"rm mistral", "no model of that name"},
+        {"rm " MODEL, MODEL " is a path; lace rm takes names of lace list"},
+        {"run org/tiny:Q8_0", "lace pull org/tiny:Q8_0 gets it"},
+        {"run qwen3:0.6b", "lace pull ollama:qwen3:0.6b gets it"},
+        {"run models/tiny.gguf", "on this machine (lace list shows"},
+        {"chat -sysf x", "unknown option -sysf; use lace chat MODEL --system \"$(cat FILE)\""},
+        {"run -ctxcp 4", "unknown option -ctxcp; what sliding windows"},
+        {"run -p x --color off", "--color off: NO_COLOR=1 in the environment"},
+        {"run --reasoning maybe", "--think \"maybe\": expected one of auto|on|off"},
+        {"serve --typical-p 1", "each request has its own (docs/server-api.md)"},
+        {"serve --models-max 2", "use --models-memory BYTES"},
+        {"bench -npp 128", "use -p N,... for prompts"},
+        {"serve --tls-cert a.pem " MODEL, "TLS needs both --tls-cert and --tls-key"},
+        {"serve --api-key x --host localhost:80 " MODEL, "--host is an address or a name, --port the port"},
         {"ps --url http://127.0.0.1:1", "is lace serve running there (--url)?"},
         {"stop a --url nowhere", "expected http://HOST:PORT"},
         {"-m x", "needs a verb before it: lace run"},

@@ -70,7 +70,10 @@ lace_status gpu_open(int index, gpu **out, lace_error *err)
 {
     *out = NULL;
     if (!gpu_is_built())
-        return error_set(err, LACE_E_DEVICE, "this lace was built without kernels for GPUs");
+        return error_set(
+            err, LACE_E_DEVICE,
+            "this lace was built without CUDA: build it where nvcc is, or use --device "
+            "vulkan or cpu");
     gpu *g = mem_calloc(1, sizeof *g);
     if (!g)
         return error_nomem(err, "a GPU");
