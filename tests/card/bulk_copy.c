@@ -213,18 +213,22 @@ typedef struct copy {
     uint64_t *bar;
     uint8_t *to;
     uint32_t address, n_bytes;
-    const void *from; /* NULL: a box */
+    const void *from; /* NULL: the bytes, or a box if there is a map */
+    uint8_t bytes[CHUNK];
     tensor_map map;
     int32_t at[TENSOR_MOST_DIMS];
 } copy;
 
 struct bulk_copies {
-    copy *first;
+    copy *first, **end; /* where the next one goes */
 };
 
 bulk_copies *bulk_create(void)
 {
-    return calloc(1, sizeof(bulk_copies));
+    bulk_copies *c = calloc(1, sizeof *c);
+    if (c)
+        c->end = &c->first;
+    return c;
 }
 
 static void forget(bulk_copies *c)
@@ -234,6 +238,7 @@ static void forget(bulk_copies *c)
         c->first = old->next;
         free(old);
     }
+    c->end = &c->first;
 }
 
 void bulk_free(bulk_copies *c)
@@ -313,6 +318,8 @@ static const char *bring(const copy *c)
 {
     if (c->from)
         memcpy(c->to, c->from, c->n_bytes);
+    else if (!c->map.magic)
+        memcpy(c->to, c->bytes, c->n_bytes);
     else
         bring_box(c);
     return barrier_complete(c->bar, c->n_bytes);
@@ -329,10 +336,8 @@ static const char *begin(bulk_copies *c, copy what)
         return "no memory for a copy";
     *new = what;
     new->next = NULL;
-    copy **last = &c->first;
-    while (*last)
-        last = &(*last)->next;
-    *last = new;
+    *c->end = new;
+    c->end = &new->next;
     memset(new->to, 0xff, new->n_bytes);
     return NULL;
 }
@@ -346,6 +351,15 @@ const char *bulk_load(bulk_copies *c, uint8_t *to, uint32_t address, const void 
         return NULL;
     return begin(
         c, (copy){.bar = bar, .to = to, .address = address, .n_bytes = n_bytes, .from = from});
+}
+
+const char *bulk_store(bulk_copies *c, uint8_t *to, const void *bytes, uint32_t n_bytes,
+                       uint64_t *bar)
+{
+    copy what = {.bar = bar, .to = to, .n_bytes = n_bytes};
+    assert(n_bytes <= sizeof what.bytes);
+    memcpy(what.bytes, bytes, n_bytes);
+    return begin(c, what);
 }
 
 const char *bulk_load_box(bulk_copies *c, uint8_t *to, uint32_t address, const void *map,
@@ -386,6 +400,8 @@ const char *bulk_wait(bulk_copies *c, uint64_t *bar, uint32_t parity, bool *out)
             continue;
         }
         *at = now->next;
+        if (!*at)
+            c->end = at;
         const char *also = bring(now);
         wrong = wrong ? wrong : also;
         free(now);

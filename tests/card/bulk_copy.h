@@ -45,6 +45,10 @@ typedef bool bulk_may_read(void *context, const void *from, uint64_t n_bytes);
 const char *bulk_load(bulk_copies *c, uint8_t *to, uint32_t address, const void *from,
                       uint32_t n_bytes, uint64_t *bar);
 
+/* st.async: these bytes, 16 at most, to the shared memory of a block of the cluster. */
+const char *bulk_store(bulk_copies *c, uint8_t *to, const void *bytes, uint32_t n_bytes,
+                       uint64_t *bar);
+
 /*
  * mbarrier.try_wait.parity: as barrier_test, but what is under way for this barrier is brought first
  * if the phase has not ended.

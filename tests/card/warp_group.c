@@ -384,5 +384,6 @@ const char *wgmma_end(wgmma_state *s)
     for (int i = 0; i < MOST_PENDING; i++)
         if (s->pending[i].n)
             return "a warp ends before its products of wgmma";
+    s->has_fence = false;
     return NULL;
 }

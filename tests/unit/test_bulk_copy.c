@@ -87,6 +87,32 @@ static void a_copy_comes_with_the_wait_for_it(void)
     bulk_free(c);
 }
 
+static void stores_come_with_the_wait_for_them(void)
+{
+    uint32_t to[6] = {0};
+    uint64_t bars[2] = {0, 0};
+    bulk_copies *c = bulk_create();
+    bool out = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(!barrier_init(&bars[i], 1));
+        CHECK(!barrier_expect(&bars[i], 24) && !barrier_arrive(&bars[i], 1));
+    }
+    for (uint32_t i = 0; i < 6; i++) /* those of both barriers in turns */
+        CHECK(!bulk_store(c, (uint8_t *)(to + i), &(uint32_t){i + 7}, 4, &bars[i % 2]));
+    for (uint32_t n = 0; n < 2; n++) {
+        const uint32_t which = 1 - n; /* the last one first */
+        CHECK(!bulk_wait(c, &bars[which], 0, &out) && !out);
+        for (uint32_t i = 0; i < 6; i++)
+            CHECK(to[i] == (i % 2 == which || n == 1 ? i + 7 : UINT32_MAX));
+        CHECK(!bulk_store(c, (uint8_t *)(to + which), &(uint32_t){99}, 4, &bars[which]));
+        CHECK(!barrier_complete(&bars[which], 8));
+        CHECK(!bulk_wait(c, &bars[which], 0, &out) && out && to[which] == 99);
+        to[which] = which + 7;
+    }
+    CHECK(!bulk_end(c));
+    bulk_free(c);
+}
+
 static void a_wait_for_nothing_goes_on_waiting(void)
 {
     uint64_t bar = 0;
@@ -244,6 +270,7 @@ int main(int argc, char **argv)
     CASE(a_phase_ends_with_its_last_byte);
     CASE(what_is_wrong_with_barriers_is_said);
     CASE(a_copy_comes_with_the_wait_for_it);
+    CASE(stores_come_with_the_wait_for_them);
     CASE(a_wait_for_nothing_goes_on_waiting);
     CASE(what_is_wrong_with_copies_is_said);
     CASE(boxes_are_what_the_tensor_has_there);
