@@ -104,7 +104,7 @@ const notRun = [
   [/^lace (ps|stop)\b/, 'needs a server at the usual port'],
   [/sql\.gguf/, 'needs an adapter'],
   [/--image /, 'needs a model that sees'],
-  [/perplexity tales-26m /, 'needs a model by that name'],
+  [/perplexity tales-26m[ -]/, 'needs a model by that name'],
 ];
 
 // Each runs in the folder; those of long measurements get a short form of them.
