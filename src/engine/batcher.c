@@ -278,7 +278,8 @@ static lace_status check_images(const lace_batcher *b, const lace_generation_opt
     if (o->n_images > 0 && !s->tower)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model has no vision tower: it sees no images");
-    for (size_t i = 0; i < o->n_images; i++)
+    for (size_t i = 0; i < o->n_images; i++) {
+        TRY(image_check_tower(o->images[i], s->tower, err));
         if (b->session->runner->options.sees_both_ways &&
             o->images[i]->n + s->n_outputs > s->n_batch)
             return error_set(err, LACE_E_LIMIT,
@@ -286,6 +287,7 @@ static lace_status check_images(const lace_batcher *b, const lace_generation_opt
                              "others, which has room for %d; a batch of %d would do (--batch-size)",
                              o->images[i]->n, s->n_batch - s->n_outputs,
                              o->images[i]->n + s->n_outputs);
+    }
     return LACE_OK;
 }
 

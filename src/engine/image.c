@@ -35,6 +35,17 @@ const float *lace_image_row(const lace_image *i, size_t row)
     return row < (size_t)i->n ? i->rows + row * (size_t)i->row_width : NULL;
 }
 
+lace_status image_check_tower(const lace_image *image, const lace_tower *tower, lace_error *err)
+{
+    int64_t expected = tower_row_width(&tower->config);
+    if (image->row_width == expected)
+        return LACE_OK;
+    return error_set(err, LACE_E_ARG,
+                     "an image of another tower, with rows of %lld values; those of the session's "
+                     "tower have %lld",
+                     (long long)image->row_width, (long long)expected);
+}
+
 /* A part of the digest for each row, below IMAGE_TOKENS. */
 void image_tokens_of(const lace_image *image, int32_t begin, int32_t n, lace_token *out)
 {

@@ -27,10 +27,11 @@ typedef struct image_marks {
 
 struct lace_tower {
     model *m;
-    runner *runner;
+    runner *runner; /* NULL: the last try to start it has failed */
     tower_config config;
     lace_tower_options options;
     image_marks marks;
+    uint64_t scratch;             /* bytes that it takes beside its weights, once it is started */
     digest files;                 /* of its weights, and of the sizes that images get */
     pthread_mutex_t lock;         /* of everything below, and of the runner */
     float *patches;               /* [max patches, patch width] of the image under way */
@@ -46,6 +47,9 @@ lace_status tower_start(lace_tower *t, lace_error *err);
 
 /* One more user of an image, who frees it. */
 lace_image *image_ref(lace_image *i);
+
+/* Whether an image has the rows that sessions with this tower read. */
+lace_status image_check_tower(const lace_image *image, const lace_tower *tower, lace_error *err);
 
 /* Tokens [begin, begin + n) of its rows. */
 void image_tokens_of(const lace_image *image, int32_t begin, int32_t n, lace_token *out);

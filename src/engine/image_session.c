@@ -42,15 +42,17 @@ lace_status session_cut_images(lace_session *s, int32_t sequence, int32_t n_toke
     if (!s->images)
         return LACE_OK;
     struct session_images *i = &s->images[sequence];
-    while (i->n > 0 && i->spans[i->n - 1].start >= n_tokens)
-        i->n--;
-    show(s, sequence);
-    const image_span *last = i->n > 0 ? &i->spans[i->n - 1] : NULL;
+    int32_t n = i->n;
+    while (n > 0 && i->spans[n - 1].start >= n_tokens)
+        n--;
+    const image_span *last = n > 0 ? &i->spans[n - 1] : NULL;
     if (last && last->start + last->n > n_tokens)
         return error_set(err, LACE_E_ARG,
                          "sequence %d cannot be cut at %d tokens, in the middle of an image "
                          "(%d to %d)",
                          sequence, n_tokens, last->start, last->start + last->n);
+    i->n = n;
+    show(s, sequence);
     return LACE_OK;
 }
 
@@ -82,6 +84,7 @@ lace_status lace_session_eval_image(lace_session *s, int32_t sequence, const lac
     if (sequence < 0 || sequence >= s->options.n_sequences)
         return error_set(err, LACE_E_ARG, "sequence %d, expected 0 to %d", sequence,
                          s->options.n_sequences - 1);
+    TRY(image_check_tower(image, s->options.tower, err));
     if (s->runner->options.sees_both_ways && image->n > s->options.n_batch)
         return error_set(err, LACE_E_LIMIT,
                          "an image of %d tokens is computed in one batch, which has %d", image->n,

@@ -74,6 +74,12 @@ static lace_status check_results(const model *m, const lace_session_options *o, 
         return error_set(err, LACE_E_UNSUPPORTED,
                          "images go neither with a layer that predicts further tokens (--mtp) nor "
                          "with several ranks");
+    if (o->tower && (o->tower->config.n_out != m->config.n_embd ||
+                     o->tower->config.n_deep > m->config.n_layers))
+        return error_set(err, LACE_E_ARG,
+                         "the tower of a session is another model's: its rows have %d values, the "
+                         "model's embeddings %d",
+                         o->tower->config.n_out, m->config.n_embd);
     if (e->is_on && !o->wants_hidden && !o->wants_scores)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model is an encoder: it predicts no tokens; lace embed and lace "

@@ -94,6 +94,20 @@ static lace_status outline(lace_tower *t, lace_error *err)
     return runner_outline(t->m, &o, &t->runner, err);
 }
 
+/* A runner that has failed keeps what it took; the next image gets a new one. */
+static lace_status prepare(lace_tower *t, lace_error *err)
+{
+    if (!t->runner)
+        TRY(outline(t, err));
+    lace_status status = runner_prepare(t->runner, NULL, NULL, err);
+    t->is_prepared = status == LACE_OK;
+    if (t->is_prepared)
+        return LACE_OK;
+    runner_free(t->runner);
+    t->runner = NULL;
+    return status;
+}
+
 lace_status tower_start(lace_tower *t, lace_error *err)
 {
     const tower_config *c = &t->config;
@@ -101,8 +115,7 @@ lace_status tower_start(lace_tower *t, lace_error *err)
     if (t->is_started)
         return LACE_OK;
     if (!t->is_prepared)
-        TRY(runner_prepare(t->runner, NULL, NULL, err));
-    t->is_prepared = true;
+        TRY(prepare(t, err));
     mem_free_all(t->segments, t->axes, t->items);
     if (!t->patches)
         t->patches = mem_map(n * (size_t)tower_patch_width(c) * sizeof *t->patches);
@@ -171,7 +184,10 @@ lace_status lace_tower_open(const lace_model *lm, const char *path,
         status = error_nomem(err, "a vision tower");
         goto done;
     }
-    status = outline(t, err);
+    TRY_GOTO(status, done, outline(t, err));
+    t->scratch = runner_bytes(t->runner) + states_bytes(t->runner->states) +
+                 (uint64_t)tower_max_patches(&t->config) * (uint64_t)tower_patch_width(&t->config) *
+                     sizeof *t->patches;
 done:
     return GIVE_OR_FREE(status, t, out, lace_tower_close);
 }
@@ -203,9 +219,7 @@ void lace_tower_describe(const lace_tower *t, lace_tower_info *out)
                              .row_width = (int32_t)tower_row_width(c),
                              .sees_both_ways = tower_is_fixed(c),
                              .weights = model_weight_bytes(t->m),
-                             .scratch =
-                                 runner_bytes(t->runner) + states_bytes(t->runner->states) +
-                                 (uint64_t)n * (uint64_t)tower_patch_width(c) * sizeof *t->patches};
+                             .scratch = t->scratch};
 }
 
 /* ---- Prompts --------------------------------------------------------------------------------- */

@@ -43,7 +43,10 @@ static void child_main(const uint8_t *bytes, size_t n_bytes, const decode_limits
     _exit(0);
 }
 
-/* Wait for the child, no longer than it may take. Its status, or -1 if it had to be killed. */
+/*
+ * Wait for the child, no longer than it may take. Its status, or -1 if it had to be killed. Where
+ * somebody else has taken the status (SIGCHLD is ignored, which programs inherit): 0, it has ended.
+ */
 static int wait_for(pid_t child, uint64_t max_ns)
 {
     uint64_t begin = clock_ns();
@@ -54,7 +57,7 @@ static int wait_for(pid_t child, uint64_t max_ns)
         if (done == child)
             return status;
         if (done < 0 && errno != EINTR)
-            return -1;
+            return 0;
         if (clock_ns() - begin > max_ns) {
             kill(child, SIGKILL);
             while (waitpid(child, &status, 0) < 0 && errno == EINTR)

@@ -44,12 +44,6 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* Which pixels make one, and how much each counts. */
-typedef struct taps {
-    int32_t first, n;
-    const int32_t *weights;
-} taps;
-
 typedef struct filter {
     int32_t n_taps;   /* room for each */
     int32_t *begins;  /* [n] */
@@ -99,39 +93,78 @@ static lace_status filter_make(int32_t n_in, int32_t n_out, bool is_cubic, filte
     return LACE_OK;
 }
 
-static taps taps_of(const filter *f, int32_t i)
+/* A number of 22 bits behind the point as a byte. */
+static uint8_t byte_of(int64_t sum)
 {
-    return (taps){f->begins[i], f->counts[i], f->weights + (int64_t)i * f->n_taps};
-}
-
-/* One value of pixels that are `stride` bytes apart. */
-static uint8_t weigh(const taps *t, const uint8_t *from, size_t stride)
-{
-    int64_t sum = 1 << (BITS - 1);
-    for (int32_t k = 0; k < t->n; k++)
-        sum += (int64_t)t->weights[k] * from[(size_t)(t->first + k) * stride];
-    sum >>= BITS;
+    sum = (sum + (1 << (BITS - 1))) >> BITS;
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-static void resize_rows(const pixels *from, const filter *f, pixels *to)
+/* n weights, each for the next of values that are `stride` bytes apart. */
+static int64_t weigh(const int32_t *weights, int32_t n, const uint8_t *from, size_t stride)
 {
-    for (int32_t y = 0; y < to->height; y++)
-        for (int32_t x = 0; x < to->width; x++) {
-            taps t = taps_of(f, x);
-            for (size_t c = 0; c < 3; c++)
-                to->rgb[3 * ((size_t)y * (size_t)to->width + (size_t)x) + c] =
-                    weigh(&t, from->rgb + 3 * (size_t)y * (size_t)from->width + c, 3);
-        }
+    int64_t sum = 0;
+    for (int32_t k = 0; k < n; k++)
+        sum += (int64_t)weights[k] * from[(size_t)k * stride];
+    return sum;
 }
 
-static void resize_columns(const pixels *from, const filter *f, pixels *to)
+/* A row of another width. */
+static void resize_row(const uint8_t *from, int32_t n_in, const filter *f, int32_t n_out,
+                       uint8_t *to)
 {
-    size_t row = 3 * (size_t)to->width;
-    for (int32_t y = 0; y < to->height; y++) {
-        taps t = taps_of(f, y);
-        for (size_t i = 0; i < row; i++)
-            to->rgb[(size_t)y * row + i] = weigh(&t, from->rgb + i, row);
+    if (n_in == n_out) {
+        memcpy(to, from, 3 * (size_t)n_out);
+        return;
+    }
+    for (int32_t x = 0; x < n_out; x++)
+        for (size_t c = 0; c < 3; c++)
+            to[3 * (size_t)x + c] = byte_of(weigh(f->weights + (int64_t)x * f->n_taps, f->counts[x],
+                                                  from + 3 * (size_t)f->begins[x] + c, 3));
+}
+
+/* Rows in between: row r lies in rows[r % n]. */
+typedef struct row_ring {
+    uint8_t *rows; /* [n, width] */
+    int32_t n;
+    size_t width; /* bytes */
+} row_ring;
+
+static uint8_t *ring_row(const row_ring *ring, int32_t r)
+{
+    return ring->rows + (size_t)(r % ring->n) * ring->width;
+}
+
+/* Row y of what comes out. */
+static void join_rows(const row_ring *ring, const filter *f, int32_t y, uint8_t *to)
+{
+    const int32_t *weights = f->weights + (int64_t)y * f->n_taps;
+    const uint8_t *first = ring_row(ring, f->begins[y]);
+    int32_t n = f->counts[y], n_left = ring->n - f->begins[y] % ring->n;
+    int32_t n_before = n < n_left ? n : n_left; /* the ring's end */
+    for (size_t i = 0; i < ring->width; i++)
+        to[i] = byte_of(weigh(weights, n_before, first + i, ring->width) +
+                        weigh(weights + n_before, n - n_before, ring->rows + i, ring->width));
+}
+
+/*
+ * First the widths, then the heights, as Pillow does it. Of the rows in between no more are kept than
+ * one row is made of: of a high image all of them would be many times as large as both.
+ */
+static void resize(const pixels *from, const filter *across, const filter *down,
+                   const row_ring *ring, pixels *to)
+{
+    size_t from_width = 3 * (size_t)from->width;
+    for (int32_t y = 0, n_made = 0; y < to->height; y++) {
+        int32_t begin = down->begins[y], end = begin + down->counts[y];
+        for (n_made = n_made > begin ? n_made : begin; n_made < end; n_made++)
+            resize_row(from->rgb + (size_t)n_made * from_width, from->width, across, to->width,
+                       ring_row(ring, n_made));
+        uint8_t *row = to->rgb + (size_t)y * ring->width;
+        if (from->height == to->height)
+            memcpy(row, ring_row(ring, y), ring->width);
+        else
+            join_rows(ring, down, y, row);
     }
 }
 
@@ -139,25 +172,27 @@ lace_status pixels_resize(const pixels *from, int32_t width, int32_t height, boo
                           pixels *out, lace_error *err)
 {
     filter across = {0}, down = {0};
-    pixels half = {0};
+    row_ring ring = {.width = 3 * (size_t)width};
     lace_status status;
     *out = (pixels){0};
+    if ((int64_t)width * from->height > MAX_PIXELS) /* so many are computed in between */
+        return error_set(err, LACE_E_LIMIT, "an image of %d x %d pixels cannot become %d x %d",
+                         from->width, from->height, width, height);
     TRY_GOTO(status, done, filter_make(from->width, width, is_cubic, &across, err));
     TRY_GOTO(status, done, filter_make(from->height, height, is_cubic, &down, err));
-    TRY_GOTO(status, done, pixels_create(width, from->height, &half, err));
     TRY_GOTO(status, done, pixels_create(width, height, out, err));
-    if (width == from->width)
-        memcpy(half.rgb, from->rgb, 3 * (size_t)width * (size_t)from->height);
+    ring.n = down.n_taps < from->height ? down.n_taps : from->height;
+    ring.rows = mem_alloc((size_t)ring.n * ring.width);
+    if (ring.rows)
+        resize(from, &across, &down, &ring, out);
     else
-        resize_rows(from, &across, &half);
-    if (height == from->height)
-        memcpy(out->rgb, half.rgb, 3 * (size_t)width * (size_t)height);
-    else
-        resize_columns(&half, &down, out);
+        status = error_nomem(err, "an image");
 done:
     filter_free(&across);
     filter_free(&down);
-    pixels_free(&half);
+    mem_free(ring.rows);
+    if (status != LACE_OK)
+        pixels_free(out);
     return status;
 }
 

@@ -21,7 +21,10 @@ typedef struct pixels {
 lace_status pixels_create(int32_t width, int32_t height, pixels *out, lace_error *err);
 void pixels_free(pixels *p); /* zeros are fine */
 
-/* Another size; is_cubic: else bilinear. */
+/*
+ * Another size; is_cubic: else bilinear. LACE_E_LIMIT: of another width alone it would have more than
+ * 2^28 pixels.
+ */
 lace_status pixels_resize(const pixels *from, int32_t width, int32_t height, bool is_cubic,
                           pixels *out, lace_error *err);
 

@@ -61,7 +61,8 @@ const char *call_id(const call *c);    /* "a1b2...", of this call alone */
 json_t *call_json(call *c);
 json_t *call_json_list(call *c); /* the same for a list */
 
-bool call_is_unwanted(void *call); /* the client has left; for lace_grammar_options */
+bool call_is_unwanted(
+    void *call); /* the client has left; in the form that lace_grammar_options has */
 
 /* ---- What is answered ------------------------------------------------------------------------ */
 

@@ -71,11 +71,27 @@ static const char *find_data(const json_t *part, const char **fault)
     return NULL;
 }
 
+/* Images that do not fit into the context are refused before the next one is computed. */
+static bool check_room(const gen_request *r, call *c)
+{
+    size_t n = 0, n_context = (size_t)call_server(c)->limits.n_context;
+    for (size_t i = 0; i < r->n_images; i++)
+        n += lace_image_n_tokens(r->images[i]);
+    if (n < n_context)
+        return true;
+    call_fail(c, 400, "messages", "context_length_exceeded",
+              "the first %zu images of the request have %zu tokens, the context has %zu",
+              r->n_images, n, n_context);
+    return false;
+}
+
 static bool read_image(gen_request *r, call *c, const json_t *part, size_t message, size_t number)
 {
     const char *fault = "", *data = find_data(part, &fault);
     lace_error err = {0};
     size_t n = 0;
+    if (call_is_unwanted(c))
+        return false;
     if (!data)
         return fail(c, message, number, fault);
     text encoded = text_of(data);
@@ -97,7 +113,7 @@ static bool read_image(gen_request *r, call *c, const json_t *part, size_t messa
         return false;
     }
     r->n_images++;
-    return true;
+    return check_room(r, c);
 }
 
 /* The message with a place for each of its images; a new one. */

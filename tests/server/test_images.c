@@ -294,6 +294,25 @@ static void bad_images_cost_the_request(void)
     CHECK(served_look(&s).n_files < 64);
 }
 
+/* What does not fit is known before all of it is computed; the last image is not even read. */
+static void images_without_end_are_refused_soon(void)
+{
+    static char request[300000];
+    const char *photo = "UklGRhoAAABXRUJQVlA4TA0AAAAvv8/zAiheeerR/wIAAA==";
+    size_t n = (size_t)snprintf(request, sizeof request,
+                                "{\"messages\":[{\"role\":\"user\",\"content\":[");
+    for (int i = 0; i < 63; i++)
+        n += (size_t)snprintf(
+            request + n, sizeof request - n,
+            "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/webp;base64,%s\"}},",
+            photo);
+    snprintf(request + n, sizeof request - n,
+             "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,&\"}}]}]}");
+    served_post(&s, "/v1/chat/completions", request, &a);
+    answer_check(&a, 400, "context_length_exceeded");
+    CHECK(answer_has(&a, "the first 3 images"));
+}
+
 static void a_model_without_a_tower_says_so(void)
 {
     served plain;
@@ -351,6 +370,7 @@ int main(void)
     tap_case("photos_leave_room_for_their_question", photos_leave_room_for_their_question);
     tap_case("other_apis_have_images", other_apis_have_images);
     tap_case("bad_images_cost_the_request", bad_images_cost_the_request);
+    tap_case("images_without_end_are_refused_soon", images_without_end_are_refused_soon);
     CHECK(served_stop(&s) == 0);
     tap_case("a_model_without_a_tower_says_so", a_model_without_a_tower_says_so);
     tap_case("the_terminal_shows_images", the_terminal_shows_images);

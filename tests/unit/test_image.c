@@ -4,9 +4,11 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +139,20 @@ static void time_is_limited(void)
     buf_deinit(&bytes);
 }
 
+/* Programs that ignore SIGCHLD pass that on: the system then keeps no status of what has ended. */
+static void a_status_that_is_not_kept_is_not_needed(void)
+{
+    void (*before)(int) = signal(SIGCHLD, SIG_IGN);
+    pixels p;
+    lace_error err = {0};
+    if (!CHECK(decode("rgb.png", &p, &err) == LACE_OK && p.width == 16))
+        tap_note("%s", err.text);
+    pixels_free(&p);
+    CHECK(decode("cut_rgb.png", &p, &err) == LACE_E_IMAGE);
+    CHECK(strstr(err.text, "cannot be read"));
+    signal(SIGCHLD, before);
+}
+
 /* In the child: what must not work. Its exit code is the number of the first thing that did. */
 static void try_to_leave(void)
 {
@@ -204,6 +220,53 @@ static void sizes_change_as_in_pillow(void)
     CHECK(memcmp(out, (uint8_t[]){9, 9, 9}, 3) == 0);
 }
 
+/* In a child: a high image within so much more of memory than there is now. */
+static void resize_within(uint64_t n_bytes)
+{
+    enum { HIGH = 40000, WIDTH = 640 };
+    pixels p, q;
+    lace_error err = {0};
+    char line[32] = {0};
+    int fd = open("/proc/self/statm", O_RDONLY);
+    if (fd < 0 || read(fd, line, sizeof line - 1) <= 0)
+        _exit(2);
+    n_bytes += strtoull(line, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rlimit most = {n_bytes, n_bytes};
+    if (setrlimit(RLIMIT_AS, &most) != 0 || pixels_create(32, HIGH, &p, &err) != LACE_OK)
+        _exit(3);
+    for (int y = 0; y < HIGH; y++)
+        memset(p.rgb + 96 * y, y / (HIGH / 8) * 30, 96);
+    if (pixels_resize(&p, WIDTH, 8, false, &q, &err) != LACE_OK)
+        _exit(4);
+    for (int y = 0; y < 8; y++) /* bands of one colour, which blur at their ends */
+        for (int i = 0; i < 3 * WIDTH; i++)
+            if (q.rgb[3 * WIDTH * y + i] != q.rgb[3 * WIDTH * y] ||
+                abs(q.rgb[3 * WIDTH * y] - 30 * y) > 8)
+                _exit(5);
+    _exit(0);
+}
+
+/* Of another width alone it would have 77 MB. */
+static void high_images_take_little_memory(void)
+{
+    if (IS_SANITIZED) {
+        tap_skip("a sanitizer's memory is larger than what is allowed");
+        return;
+    }
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        resize_within(UINT64_C(48) << 20);
+    CHECK(waitpid(child, &status, 0) == child);
+    if (!CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        tap_note("exit %d", WEXITSTATUS(status));
+    pixels p, q;
+    lace_error err = {0};
+    CHECK(pixels_create(1, 1 << 20, &p, &err) == LACE_OK);
+    CHECK(pixels_resize(&p, 1000, 10, false, &q, &err) == LACE_E_LIMIT && !q.rgb);
+    pixels_free(&p);
+}
+
 static void sizes_are_chosen(void)
 {
     static const struct {
@@ -233,8 +296,10 @@ int main(void)
     tap_case("bad_files_cost_a_line", bad_files_cost_a_line);
     tap_case("changed_files_end", changed_files_end);
     tap_case("time_is_limited", time_is_limited);
+    tap_case("a_status_that_is_not_kept_is_not_needed", a_status_that_is_not_kept_is_not_needed);
     tap_case("the_sandbox_holds", the_sandbox_holds);
     tap_case("sizes_change_as_in_pillow", sizes_change_as_in_pillow);
+    tap_case("high_images_take_little_memory", high_images_take_little_memory);
     tap_case("sizes_are_chosen", sizes_are_chosen);
     return tap_end();
 }
