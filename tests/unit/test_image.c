@@ -121,6 +121,11 @@ static void changed_files_end(void)
     free(room);
 }
 
+/* 67 million pixels of one colour: they take longer than this process may have to wait for a core. */
+static const uint8_t many_pixels[] =
+    "RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\xfe\x9f\xff\x07\x28\x5e\x79"
+    "\xea\xd1\xff\x02\0";
+
 static void time_is_limited(void)
 {
     decode_limits limits = decode_limits_default();
@@ -128,10 +133,11 @@ static void time_is_limited(void)
     pixels p;
     buf bytes;
     limits.max_ns = 1;
+    CHECK(decode_apart(many_pixels, sizeof many_pixels, &limits, &p, &err) == LACE_E_IMAGE);
+    if (!CHECK(strstr(err.text, "takes longer")))
+        tap_note("%s", err.text);
     buf_init(&bytes, 1 << 20);
     CHECK(file_read(CORPUS "rgb.png", &bytes, &err) == LACE_OK);
-    CHECK(decode_apart(bytes.data, bytes.size, &limits, &p, &err) == LACE_E_IMAGE);
-    CHECK(strstr(err.text, "takes longer"));
     limits = decode_limits_default();
     limits.max_pixels = 100;
     CHECK(decode_apart(bytes.data, bytes.size, &limits, &p, &err) == LACE_E_IMAGE);
