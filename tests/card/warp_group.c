@@ -11,8 +11,9 @@
 #include "warp_matrix.h"
 
 enum {
-    CHUNK = 16,            /* bytes that stay together in shared memory */
-    DEEP_CHUNKS = 2,       /* in K, of a product */
+    CHUNK = 16,      /* bytes that stay together in shared memory */
+    DEEP_CHUNKS = 2, /* in K, of a product */
+    MATRIX_MOST_COLS = 256,
     MOST_SUMS = 128,       /* registers */
     MOST_PENDING = 8,      /* products with different sums */
     ADDRESS_MASK = 0x3ffff /* of shared memory, in descriptors */
@@ -166,86 +167,68 @@ static bool is_unchanged(const operand *o)
            !memcmp(now, o->bytes, (size_t)o->n_rows * DEEP_CHUNKS * CHUNK);
 }
 
-/* ---- Factors --------------------------------------------------------------------------------- */
-
-/* [n][deep] to [deep][n]. */
-#define TURN(type, n, deep, from, to)                                                              \
-    for (int d = 0; d < (deep); d++)                                                               \
-        for (int i = 0; i < (n); i++)                                                              \
-    (to)[d * (n) + i] = (from)[i * (deep) + d]
-
-typedef struct factors {
-    double a[MATRIX_ROWS * 32], b[MATRIX_MOST_COLS * 32], other[MATRIX_MOST_COLS * 32];
-} factors;
-
-typedef struct whole_factors {
-    uint32_t a[MATRIX_ROWS * 32], b[MATRIX_MOST_COLS * 32], other[MATRIX_MOST_COLS * 32];
-} whole_factors;
+/* ---- Products -------------------------------------------------------------------------------- */
 
 /* The bytes of `a` from registers, as if they had been read from rows in memory. */
 static void rows_of_registers(uint32_t *const *a, uint8_t *out)
 {
     for (int i = 0; i < 4; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            memcpy(out + 32 * (lane / 4 + 8 * (i % 2)) + 16 * (i / 2) + 4 * (lane % 4), &a[i][lane],
-                   4);
+        for (int row = 0; row < 8; row++)
+            memcpy(out + 32 * (row + 8 * (i % 2)) + 16 * (i / 2), a[i] + 4 * row, 16);
 }
 
-static void unpack_floats(const wgmma_product *p, const uint8_t *a, bool a_turned, const uint8_t *b,
-                          factors *f)
+/* Sums of 8 columns after the other: tile number t has registers 4 t to 4 t + 3. */
+static void tile_of(hidden_sums *h, int t, uint32_t **out)
 {
-    const uint16_t *from_a = (const uint16_t *)a, *from_b = (const uint16_t *)b;
-    if (a_turned) {
-        matrix_floats(p->a_type, MATRIX_ROWS * 16, from_a, f->other);
-        TURN(double, 16, MATRIX_ROWS, f->other, f->a);
-    } else {
-        matrix_floats(p->a_type, MATRIX_ROWS * 16, from_a, f->a);
+    for (int i = 0; i < 4; i++)
+        out[i] = h->bits[4 * t + i];
+}
+
+static void add_floats(const wgmma_product *p, const uint16_t *a, const uint16_t *b, hidden_sums *h,
+                       bool adds)
+{
+    enum { DEEP = 16 };
+    double rows[MATRIX_ROWS * DEEP], turned[MATRIX_ROWS * DEEP], tile[DEEP * MATRIX_COLS];
+    double all[MATRIX_MOST_COLS * DEEP];
+    uint32_t *sums[4];
+    matrix_floats(p->a_type, MATRIX_ROWS * DEEP, a, rows);
+    if (!p->a && p->a_turned)
+        for (int i = 0; i < MATRIX_ROWS; i++)
+            for (int k = 0; k < DEEP; k++)
+                turned[i * DEEP + k] = rows[k * MATRIX_ROWS + i];
+    else
+        memcpy(turned, rows, sizeof turned);
+    for (int i = 0; p->a_sign * p->b_sign < 0 && i < MATRIX_ROWS * DEEP; i++)
+        turned[i] = -turned[i];
+    matrix_floats(p->b_type, p->n * DEEP, b, all);
+    for (int t = 0; t < p->n / MATRIX_COLS; t++) {
+        if (p->b_turned)
+            for (int k = 0; k < DEEP; k++)
+                memcpy(tile + MATRIX_COLS * k, all + k * p->n + MATRIX_COLS * t,
+                       MATRIX_COLS * sizeof *tile);
+        else
+            matrix_turn_floats(DEEP, all + DEEP * MATRIX_COLS * t, tile);
+        tile_of(h, t, sums);
+        matrix_tile_floats(DEEP, turned, tile, adds ? sums : NULL, sums);
     }
-    for (int i = 0; p->a_sign * p->b_sign < 0 && i < MATRIX_ROWS * 16; i++)
-        f->a[i] = -f->a[i];
-    if (p->b_turned) {
-        matrix_floats(p->b_type, p->n * 16, from_b, f->b);
-    } else {
-        matrix_floats(p->b_type, p->n * 16, from_b, f->other);
-        TURN(double, p->n, 16, f->other, f->b);
-    }
-}
-
-/* ---- Sums ------------------------------------------------------------------------------------ */
-
-static int place_of_sum(int n, int i, int lane)
-{
-    return (lane / 4 + 8 * (i / 2 % 2)) * n + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-}
-
-static void add_floats(const wgmma_product *p, const factors *f, hidden_sums *h, bool adds)
-{
-    double sums[MATRIX_ROWS * MATRIX_MOST_COLS];
-    for (int i = 0; i < h->n; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            sums[place_of_sum(p->n, i, lane)] = adds ? float_of_bits(h->bits[i][lane]) : 0;
-    matrix_add_floats(p->n, 16, f->a, f->b, sums);
-    for (int i = 0; i < h->n; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            h->bits[i][lane] = bits_of_float((float)sums[place_of_sum(p->n, i, lane)]);
 }
 
 static void add_wholes(const wgmma_product *p, const uint8_t *a, const uint8_t *b, hidden_sums *h,
                        bool adds)
 {
-    whole_factors f;
-    uint32_t sums[MATRIX_ROWS * MATRIX_MOST_COLS];
-    matrix_wholes(p->a_type, MATRIX_ROWS * 32, a, f.a);
-    matrix_wholes(p->b_type, p->n * 32, b, f.other);
-    TURN(uint32_t, p->n, 32, f.other, f.b);
-    for (int i = 0; i < h->n; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            sums[place_of_sum(p->n, i, lane)] = adds ? h->bits[i][lane] : 0;
-    matrix_add_wholes(p->n, 32, f.a, f.b, sums);
-    for (int i = 0; i < h->n; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            h->bits[i][lane] = sums[place_of_sum(p->n, i, lane)];
+    enum { DEEP = 32 };
+    uint32_t rows[MATRIX_ROWS * DEEP], all[MATRIX_MOST_COLS * DEEP], tile[DEEP * MATRIX_COLS];
+    uint32_t *sums[4];
+    matrix_wholes(p->a_type, MATRIX_ROWS * DEEP, a, rows);
+    matrix_wholes(p->b_type, p->n * DEEP, b, all);
+    for (int t = 0; t < p->n / MATRIX_COLS; t++) {
+        matrix_turn_wholes(DEEP, all + DEEP * MATRIX_COLS * t, tile);
+        tile_of(h, t, sums);
+        matrix_tile_wholes(DEEP, rows, tile, adds ? sums : NULL, sums);
+    }
 }
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
 
 static bool has_register(const hidden_sums *h, const uint32_t *d)
 {
@@ -331,13 +314,11 @@ const char *wgmma_issue(wgmma_state *s, const wgmma_product *p, const shared_vie
         return wrong;
     h->group = s->group;
     s->has_products = true;
-    if (matrix_is_bytes(p->a_type)) {
+    if (matrix_is_bytes(p->a_type))
         add_wholes(p, a, b, h, p->adds);
-    } else {
-        factors f;
-        unpack_floats(p, a, !p->a && p->a_turned, b, &f);
-        add_floats(p, &f, h, p->adds);
-    }
+    else
+        add_floats(p, (const uint16_t *)(const void *)a, (const uint16_t *)(const void *)b, h,
+                   p->adds);
     return NULL;
 }
 

@@ -13,80 +13,42 @@
 
 #include "matrix_sums.h"
 
-enum { COLS = 8 };
-
-/* One of the two has the numbers. */
+/* A factor, [16][k] or [k][8]. One of the two has the numbers. */
 typedef struct numbers {
     double floats[MATRIX_ROWS * MATRIX_MOST_DEEP];
     uint32_t wholes[MATRIX_ROWS * MATRIX_MOST_DEEP];
 } numbers;
 
-/* The values of a register's lanes, [lane][E]. */
-static void unpack(matrix_type t, const uint32_t *words, double *floats, uint32_t *wholes)
-{
-    if (matrix_is_bytes(t))
-        matrix_wholes(t, 4 * WARP_LANES, (const uint8_t *)words, wholes);
-    else
-        matrix_floats(t, 2 * WARP_LANES, (const uint16_t *)words, floats);
-}
-
-/* `a` or b, to a matrix of `deep` columns. n_high: registers that have the same columns, of rows 8
- * apart. is_turned: rows and columns change places, and there are 8 of the former. */
-static void gather(matrix_type t, int deep, int n_high, bool is_turned, uint32_t *const *from,
-                   numbers *out)
+/* `a` or b, as rows of `deep` columns. n_high: registers that have the same columns, of rows 8 apart. A
+ * register has 4 E values of each of 8 rows, one row after the other. */
+static void gather(matrix_type t, int deep, int n_high, uint32_t *const *from, numbers *out)
 {
     const bool is_bytes = matrix_is_bytes(t);
-    const int each = is_bytes ? 4 : 2, n = n_high * deep / (4 * each);
-    double floats[2 * WARP_LANES];
-    uint32_t wholes[4 * WARP_LANES];
+    const int each = is_bytes ? 16 : 8, n = n_high * deep / each;
     for (int i = 0; i < n; i++) {
-        unpack(t, from[i], floats, wholes);
-        for (int lane = 0; lane < WARP_LANES; lane++)
-            for (int e = 0; e < each; e++) {
-                const int row = lane / 4 + 8 * (i % n_high);
-                const int col = 4 * each * (i / n_high) + each * (lane % 4) + e;
-                const int to = is_turned ? col * COLS + row : row * deep + col;
-                if (is_bytes)
-                    out->wholes[to] = wholes[each * lane + e];
-                else
-                    out->floats[to] = floats[each * lane + e];
-            }
+        const int to = 8 * (i % n_high) * deep + i / n_high * each;
+        double floats[2 * WARP_LANES];
+        uint32_t wholes[4 * WARP_LANES];
+        if (is_bytes)
+            matrix_wholes(t, 4 * WARP_LANES, (const uint8_t *)from[i], wholes);
+        else
+            matrix_floats(t, 2 * WARP_LANES, (const uint16_t *)from[i], floats);
+        for (int row = 0; row < 8; row++)
+            if (is_bytes)
+                memcpy(out->wholes + to + row * deep, wholes + 16 * row, 16 * sizeof *wholes);
+            else
+                memcpy(out->floats + to + row * deep, floats + 8 * row, 8 * sizeof *floats);
     }
 }
 
-static int row_of_sum(int i, int lane)
+static void gather_turned(matrix_type t, int deep, uint32_t *const *from, numbers *out)
 {
-    return lane / 4 + 8 * (i / 2);
-}
-
-static int col_of_sum(int i, int lane)
-{
-    return 2 * (lane % 4) + i % 2;
-}
-
-/* d = products of a and b, and c. */
-static void multiply(bool is_bytes, int k, const numbers *a, const numbers *b, uint32_t *const *c,
-                     uint32_t *const *d)
-{
-    double floats[MATRIX_ROWS * COLS];
-    uint32_t wholes[MATRIX_ROWS * COLS];
-    for (int i = 0; i < 4; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++) {
-            const int at = row_of_sum(i, lane) * COLS + col_of_sum(i, lane);
-            if (is_bytes)
-                wholes[at] = c[i][lane];
-            else
-                floats[at] = float_of_bits(c[i][lane]);
-        }
-    if (is_bytes)
-        matrix_add_wholes(COLS, k, a->wholes, b->wholes, wholes);
+    numbers rows;
+    gather(t, deep, 1, from, &rows);
+    if (matrix_is_bytes(t))
+        matrix_turn_wholes(deep, rows.wholes, out->wholes);
     else
-        matrix_add_floats(COLS, k, a->floats, b->floats, floats);
-    for (int i = 0; i < 4; i++)
-        for (int lane = 0; lane < WARP_LANES; lane++) {
-            const int at = row_of_sum(i, lane) * COLS + col_of_sum(i, lane);
-            d[i][lane] = is_bytes ? wholes[at] : bits_of_float((float)floats[at]);
-        }
+        matrix_turn_floats(deep, rows.floats, out->floats);
 }
 
 const char *warp_mma(int k, matrix_type a_type, matrix_type b_type, uint32_t *const *d,
@@ -98,9 +60,12 @@ const char *warp_mma(int k, matrix_type a_type, matrix_type b_type, uint32_t *co
     if (is_bytes ? k != 16 && k != 32 : k != 8 && k != 16)
         return "mma of a depth that there is not";
     numbers x, y;
-    gather(a_type, k, 2, false, a, &x);
-    gather(b_type, k, 1, true, b, &y);
-    multiply(is_bytes, k, &x, &y, c, d);
+    gather(a_type, k, 2, a, &x);
+    gather_turned(b_type, k, b, &y);
+    if (is_bytes)
+        matrix_tile_wholes(k, x.wholes, y.wholes, c, d);
+    else
+        matrix_tile_floats(k, x.floats, y.floats, c, d);
     return NULL;
 }
 
@@ -126,8 +91,8 @@ const char *warp_mma_sparse(matrix_type a_type, matrix_type b_type, uint32_t *co
     if (selector != 0)
         return "mma.sp.m16n8k64 with a selector other than 0";
     numbers held, x, y;
-    gather(a_type, HELD, 2, false, a, &held);
-    gather(b_type, DEEP, 1, true, b, &y);
+    gather(a_type, HELD, 2, a, &held);
+    gather_turned(b_type, DEEP, b, &y);
     memset(x.wholes, 0, sizeof x.wholes);
     for (int row = 0; row < MATRIX_ROWS; row++)
         for (int four = 0; four < DEEP / 4; four++) {
@@ -137,7 +102,7 @@ const char *warp_mma_sparse(matrix_type a_type, matrix_type b_type, uint32_t *co
             x.wholes[row * DEEP + 4 * four + first] = held.wholes[row * HELD + 2 * four];
             x.wholes[row * DEEP + 4 * four + second] = held.wholes[row * HELD + 2 * four + 1];
         }
-    multiply(true, DEEP, &x, &y, c, d);
+    matrix_tile_wholes(DEEP, x.wholes, y.wholes, c, d);
     return NULL;
 }
 
