@@ -396,6 +396,26 @@ run-test-vulkan:
 	@for f in $(filter-out %_dot4.spv %_matrix.spv %_emulated.spv,$(VULKAN_SPV)); do \
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
 
+# A card made of software: NVIDIA's driver as a library that computes the PTX of kernels on the processor
+# (tests/card/libcuda.c). Programs find it by LD_LIBRARY_PATH. It has no other compiler's flags, because
+# registers of 32 lanes want the widest vectors that this machine has, and no sanitizer's: it is opened
+# by dlopen.
+SOFT_CARD       := $(B)/tests/card/libcuda.so.1
+SOFT_CARD_SRC   := $(sort $(wildcard tests/card/*.c))
+SOFT_CARD_OBJ   := $(patsubst tests/card/%.c,$(B)/tests/card/%.o,$(SOFT_CARD_SRC))
+SOFT_CARD_FLAGS := -std=c17 -D_GNU_SOURCE -O3 -march=native -fPIC -fvisibility=hidden -ffp-contract=off \
+                   -fno-math-errno -fno-trapping-math -fno-strict-aliasing $(WARN) -Wno-missing-prototypes \
+                   $(if $(findstring clang,$(CC)),-Wno-pass-failed,-mprefer-vector-width=512) $(WERROR)
+.PHONY: soft-card
+soft-card: $(SOFT_CARD)
+$(B)/tests/card/%.o: tests/card/%.c
+	@mkdir -p $(@D)
+	$(call say,cc)$(CC) $(SOFT_CARD_FLAGS) -MMD -MP -c -o $@ $<
+$(B)/tests/card/ptx_rounding.o: SOFT_CARD_FLAGS += -frounding-math
+$(SOFT_CARD): $(SOFT_CARD_OBJ)
+	$(call say,link)$(CC) -shared -o $@ $^ -Wl,-z,defs -lm -lpthread -ldl
+-include $(SOFT_CARD_OBJ:.o=.d)
+
 # ---- Another machine -----------------------------------------------------------------------------
 
 # Kernels and their checks alone: they need none of the libraries. Each level runs on a processor that
