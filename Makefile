@@ -101,7 +101,7 @@ OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 # Downloads need libcurl: its headers here, the library when the program runs. Without the headers a
 # file stands in that says so. CURL= (nothing) leaves it out on purpose.
 ifeq ($(origin CURL),undefined)
-CURL := $(shell echo '\#include <curl/curl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+CURL := $(shell $(CC) -E -include curl/curl.h -x c /dev/null >/dev/null 2>&1 && echo yes)
 endif
 IMAGE_LEFT_OUT := $(if $(IMAGES),%/decode_absent.c,%/decode.c)
 CURL_LEFT_OUT := $(if $(CURL),%/http_absent.c,%/http_get.c %/curl_api.c)
@@ -110,7 +110,7 @@ CURL_LEFT_OUT := $(if $(CURL),%/http_absent.c,%/http_get.c %/curl_api.c)
 # a file stands in for it that says so. VULKAN= (nothing) leaves it out on purpose.
 ifeq ($(origin VULKAN),undefined)
 VULKAN := $(shell command -v glslangValidator >/dev/null && command -v spirv-val >/dev/null && \
-            echo '\#include <vulkan/vulkan_core.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+            $(CC) -E -include vulkan/vulkan_core.h -x c /dev/null >/dev/null 2>&1 && echo yes)
 endif
 VULKAN_LEFT_OUT := $(if $(VULKAN),%/vulkan_absent.c,$(filter-out %/vulkan_absent.c %/launch_ranges.c,\
                      $(wildcard src/backend/vulkan/*.c)))

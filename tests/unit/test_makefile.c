@@ -189,12 +189,35 @@ static void demo_has_kernels_of_gpus_only_for_a_card(void)
     remove_all(dir);
 }
 
+/* A compiler that finds no header stands for a machine without them. */
+static void headers_that_are_missing_leave_their_files_out(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    static const char list[] =
+        "$make -n NVCC= B=\"$dir\" CC=\"%s\" \"$dir/liblace.a\" >\"$dir/out\" "
+        "&& grep -o -e '-o [^ ]*/hub/http_[a-z]*' -e '-o [^ ]*/vulkan_absent' "
+        "\"$dir/out\" | sed 's,.*/,,' | tr '\\n' ' '";
+    char line[512];
+    snprintf(line, sizeof line, list, "cc -nostdinc");
+    check_code(sh(dir, line), 0);
+    CHECK(strstr(output, "http_absent") && strstr(output, "vulkan_absent"));
+    CHECK(!strstr(output, "http_get"));
+    tap_note("without headers: %s", output);
+    snprintf(line, sizeof line, list, "cc");
+    check_code(sh(dir, line), 0);
+    CHECK(strstr(output, "http_get") && !strstr(output, "http_absent"));
+    remove_all(dir);
+}
+
 int main(void)
 {
     CASE(install_takes_what_was_built);
     CASE(install_takes_places_with_spaces_and_quotes);
     CASE(programs_of_others_are_built_with_pkg_config);
     CASE(demo_has_kernels_of_gpus_only_for_a_card);
+    CASE(headers_that_are_missing_leave_their_files_out);
     CASE(check_without_git_looks_at_the_files);
     return tap_end();
 }
