@@ -430,7 +430,8 @@ static bool read_statement(decoder *d, statement *s, const char *p, const char *
 static decoded decode_statement(decoder *d, const statement *s)
 {
     static decoded (*const all[])(decoder *, const statement *) = {
-        decode_table, decode_control, decode_memory, decode_warp, decode_async, decode_matrix,
+        decode_table, decode_control, decode_memory, decode_warp,
+        decode_async, decode_matrix,  decode_wgmma,  decode_bulk,
     };
     const size_t n_code = d->code.n;
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {

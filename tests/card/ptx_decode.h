@@ -90,6 +90,8 @@ decoded decode_memory(decoder *d, const statement *s);
 decoded decode_warp(decoder *d, const statement *s);
 decoded decode_async(decoder *d, const statement *s);
 decoded decode_matrix(decoder *d, const statement *s);
+decoded decode_wgmma(decoder *d, const statement *s);
+decoded decode_bulk(decoder *d, const statement *s);
 
 /* Whether `op` begins with this, and the next character is a dot or the end. */
 bool op_begins(const char *op, const char *with);

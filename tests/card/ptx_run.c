@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ptx_async.h"
+#include "ptx_hopper.h"
 
 enum {
     WARP_TURN = 4000,    /* instructions until another warp of the block may go on */
@@ -128,6 +129,10 @@ static void leave(warp *w, const instr *i, uint32_t mask)
     w->alive &= ~mask;
     b->n_alive -= (uint32_t)__builtin_popcount(mask);
     const char *wrong = w->alive ? NULL : async_end(w);
+    if (!w->alive && !wrong)
+        wrong = group_end(w);
+    if (!w->alive && !wrong)
+        wrong = bulk_warp_end(w);
     if (wrong)
         warp_fault(w, i, __builtin_ctz(mask), "%s", wrong);
     for (uint32_t n = 0; n < N_BARRIERS; n++)
@@ -446,11 +451,14 @@ void team_free(team *t)
         return;
     for (uint32_t n = 0; n < t->n_blocks; n++) {
         block *b = &t->blocks[n];
-        for (uint32_t m = 0; b->warps && m < b->n_warps; m++)
+        for (uint32_t m = 0; b->warps && m < b->n_warps; m++) {
             async_free(&b->warps[m]);
+            group_free(&b->warps[m]);
+        }
         free(b->warps);
     }
     async_team_free(t);
+    bulk_team_free(t);
     free(t->memory);
     free(t);
 }

@@ -44,7 +44,7 @@ struct warp {
     bool polled;         /* asked for what another thread may change, and others may have a turn */
     uint8_t *local;      /* [N_LANES][kernel->local_bytes] */
     async_copies *async; /* NULL: none yet */
-    void *matrix;        /* what is under way in the matrix units; see ptx_matrix.c */
+    void *matrix;        /* what is under way in the matrix units; see ptx_group.c */
     uint64_t n_done;     /* instructions */
 };
 
@@ -72,6 +72,7 @@ struct team {
     uint64_t spans_epoch;
     uint32_t next_span;
     uint32_t cluster_arrived, cluster_phase;
+    void *bulk; /* copies under way; see ptx_bulk.c */
     bool failed;
     team *next;
 };
