@@ -252,6 +252,7 @@ const view = createView(log, {
   },
 });
 
+const isHere = ['localhost', '127.0.0.1', '[::1]'].includes(location.hostname);
 const STARTERS = {
   chat: ['Explain how a lace pattern is made, in five sentences', 'Write a C function that reverses a UTF-8 string', 'Compare tea and coffee in a small table', 'Plan a weekend in the mountains'],
   text: ['Once upon a time there was a lighthouse', 'The old clockmaker opened the box and', 'In the garden behind the mill', 'The king had three daughters, and the youngest'],
@@ -265,7 +266,7 @@ function draw() {
     view.clear();
     drawWelcome(log, {
       name: modelName(),
-      note: isText ? 'This model has no chat template: it continues the text that you begin.' : 'Runs on your own machine. Nothing leaves it.',
+      note: isText ? 'This model has no chat template: it continues the text that you begin.' : isHere ? 'Runs on your own machine. Nothing leaves it.' : `Runs on ${location.hostname}. What you write goes there and nowhere else.`,
       starters: STARTERS[mode()],
       onStart: (text) => {
         input.value = text;

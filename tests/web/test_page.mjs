@@ -3,7 +3,7 @@
 // Most cases use the mock, whose answers a test can choose; those at the end, a real `lace serve`.
 
 import assert from 'node:assert/strict';
-import { ask, fits, lastAnswer, open, PHONE, runPageCases, say, settled } from './page.mjs';
+import { ask, browser, fits, lastAnswer, open, PHONE, runPageCases, say, settled } from './page.mjs';
 
 const mocked = {
   async page_loads_under_its_policy_from_one_server({ mock }) {
@@ -11,6 +11,25 @@ const mocked = {
     await page.waitForSelector('.welcome');
     assert.deepEqual(page.problems, []);
     assert.deepEqual(page.requests.filter((url) => !url.startsWith(mock.url)), []);
+  },
+
+  // From another machine by plain HTTP, where a browser lacks what needs a secure context.
+  async page_of_another_machine_says_where_it_runs({ mock }) {
+    const here = await open(mock.url);
+    assert.match(await here.textContent('.welcome'), /Runs on your own machine/);
+    const context = await browser.newContext();
+    await context.route('http://lace.test/**', async (route) => {
+      const { url, headers } = { url: route.request().url().replace('http://lace.test', mock.url), headers: route.request().headers() };
+      await route.fulfill({ response: await route.fetch({ url, headers: { ...headers, origin: mock.url } }) });
+    });
+    const page = await context.newPage();
+    await page.goto('http://lace.test/');
+    await page.waitForFunction(() => document.getElementById('model').textContent !== '');
+    assert.equal(await page.evaluate(() => isSecureContext), false);
+    assert.match(await page.textContent('.welcome'), /Runs on lace\.test\. What you write goes there and nowhere else\./);
+    await ask(page, 'say:code');
+    await page.locator('button:has-text("Copy")').first().click();
+    await page.waitForSelector('button:has-text("Copied")');
   },
 
   async message_streams_and_ends_with_figures({ mock }) {
