@@ -18,7 +18,12 @@ enum { MAX_LINE = 16 << 10, MAX_EVENT = 1 << 20 };
 lace_status http_target_init(http_target *t, const char *url, lace_error *err)
 {
     static const char scheme[] = "http://";
+    char whole[sizeof t->url];
     *t = (http_target){.n_address = 0};
+    const char *port_at = strrchr(url, ':');
+    if (!strstr(url, "://") && port_at && port_at[1] >= '0' && port_at[1] <= '9' &&
+        snprintf(whole, sizeof whole, "%s%s", scheme, url) < (int)sizeof whole)
+        url = whole;
     if (strncasecmp(url, scheme, strlen(scheme)) != 0)
         return error_set(err, LACE_E_ARG, "%.80s: expected http://HOST:PORT", url);
     const char *from = url + strlen(scheme);

@@ -12,7 +12,7 @@
 
 /* A server, from its URL. */
 typedef struct http_target {
-    char url[256];    /* as given, without a slash at its end */
+    char url[256];    /* as given, without a slash at its end; http:// is added to HOST:PORT */
     char host[160];   /* for the header Host: "127.0.0.1:8080" */
     char prefix[128]; /* what goes before every path: "" or "/llm" */
     struct sockaddr_storage address;

@@ -413,7 +413,8 @@ static lace_status find_model(bench_serve_server *server, const bench_serve_plan
     if (status == LACE_OK)
         event_base_dispatch(f.base);
     if (status == LACE_OK && f.problem[0])
-        status = error_set(err, LACE_E_IO, "%s/v1/models: %s", server->target.url, f.problem);
+        status = error_set(err, LACE_E_IO, "%s/v1/models: %s; is a server running there?",
+                           server->target.url, f.problem);
     else if (status == LACE_OK && f.status != 200)
         status =
             error_set(err, LACE_E_IO, "%s/v1/models: HTTP status %d", server->target.url, f.status);

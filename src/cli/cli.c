@@ -17,6 +17,18 @@
 
 const char *const cli_kv_names[] = {"f32", "f16", "q8_0", "q5_0", "iq4_nl"};
 
+void cli_note_long_context(const lace_model *model, int32_t n_context)
+{
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    if (info.n_context > 0 && n_context > info.n_context)
+        fprintf(
+            stderr,
+            "lace: note: the model was made for %d tokens; of a context of %d, what lies beyond "
+            "may be nonsense\n",
+            info.n_context, n_context);
+}
+
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err)
 {

@@ -232,6 +232,9 @@ enum {
     CLI_CARD_BATCH = 2048,
 };
 
+/* Says on standard error that a context is longer than the model was made for, if it is. */
+void cli_note_long_context(const lace_model *model, int32_t n_context);
+
 /* Open the model at a path, or the built-in one if path is NULL. */
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err);

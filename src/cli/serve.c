@@ -354,8 +354,10 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         status = choose_context(model, session, err);
     if (status == LACE_OK)
         status = wait_for_leave(model, draft, session, err);
-    if (status == LACE_OK)
+    if (status == LACE_OK) {
+        cli_note_long_context(model, a.n_context);
         warn_of_open_door(&a.server);
+    }
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
     lace_tower_close(session->tower);

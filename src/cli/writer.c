@@ -61,6 +61,8 @@ lace_status writer_init(writer *w, const choose_options *options, lace_model *mo
     o.guesses_always = true;
     lace_status status = lace_batcher_create(model, &o, &w->batcher, err);
     progress_end(&bar);
+    if (status == LACE_OK)
+        cli_note_long_context(model, o.session.n_context);
     return status;
 }
 

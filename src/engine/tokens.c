@@ -6,7 +6,9 @@
 
 static lace_status no_vocabulary(lace_error *err)
 {
-    return error_set(err, LACE_E_VOCAB, "the model has no vocabulary");
+    return error_set(err, LACE_E_VOCAB,
+                     "the model has no vocabulary: no tokens in its file, no tokenizer.json in its "
+                     "directory; lace logits runs it on numbers");
 }
 
 /* As many as there is room for. Returns how many there are. */

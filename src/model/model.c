@@ -23,7 +23,8 @@ static lace_status check_runnable(const weights *files, lace_error *err)
     TRY(config_architecture(weights_gguf(files), architecture, err));
     if (!arch_find(architecture))
         return error_set(err, LACE_E_META,
-                         "is a model of the architecture \"%s\", which lace does not run",
+                         "is a model of the architecture \"%s\", which lace does not run "
+                         "(docs/models.md has those that it does)",
                          architecture);
     if (weights_count(files) == 0)
         return error_set(err, LACE_E_META,

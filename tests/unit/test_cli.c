@@ -294,6 +294,8 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"serve --tls-cert a.pem " MODEL, "TLS needs both --tls-cert and --tls-key"},
         {"serve --api-key x --host localhost:80 " MODEL, "--host is an address or a name, --port the port"},
         {"ps --url http://127.0.0.1:1", "is lace serve running there (--url)?"},
+        {"bench serve 127.0.0.1:1", "Connection refused; is a server running there?"},
+        {"ps --url 127.0.0.1:1", "http://127.0.0.1:1: Connection refused"},
         {"stop a --url nowhere", "expected http://HOST:PORT"},
         {"-m x", "needs a verb before it: lace run"},
         {MODEL, "use lace run " MODEL},

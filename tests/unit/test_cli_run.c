@@ -127,6 +127,15 @@ static void a_prompt_longer_than_the_context_is_refused_with_both_numbers(void)
     CHECK(strstr(ran.err, "the prompt has ") != NULL);
 }
 
+static void a_context_longer_than_the_model_was_made_for_is_noted(void)
+{
+    command_run("run " MODEL " -p Hello -n 1 -c 1025");
+    CHECK(command_check_success() &&
+          strstr(ran.err, "lace: note: the model was made for 1024 tokens; of a context of 1025"));
+    command_run("run " MODEL " -p Hello -n 1 -c 1024");
+    CHECK(command_check_success() && !strstr(ran.err, "note"));
+}
+
 static void generation_stops_at_the_end_of_the_context(void)
 {
     command_run("run -c 32 -p 'Once upon a time' --ignore-eos --seed 3");
@@ -254,6 +263,7 @@ int main(void)
     CASE(memory_that_is_not_there_is_counted);
     CASE(an_empty_prompt_begins_with_bos);
     CASE(a_prompt_longer_than_the_context_is_refused_with_both_numbers);
+    CASE(a_context_longer_than_the_model_was_made_for_is_noted);
     CASE(generation_stops_at_the_end_of_the_context);
     CASE(a_memory_budget_too_small_is_refused_with_the_three_parts);
     CASE(every_sampler_option_reaches_the_sampler);
