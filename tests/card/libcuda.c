@@ -98,6 +98,30 @@ static struct {
             return ILLEGAL_ADDRESS;                                                                \
     } while (0)
 
+/* ---- What was computed ------------------------------------------------------------------------ */
+
+__attribute__((destructor)) static void report(void)
+{
+    if (!modules.n || !card_options_get()->report)
+        return;
+    double all = 0, all_ns = 0;
+    for (int m = 0; m < modules.n; m++)
+        for (uint32_t n = 0; n < module_count(modules.all[m].module); n++) {
+            const kernel *k = module_kernel_done(module_at(modules.all[m].module, n));
+            if (!k || !k->n_done)
+                continue;
+            fprintf(stderr,
+                    "card: %-32s %9.2f s %9.1f M instructions, %5.1f lanes, %7.1f M lanes/s\n",
+                    k->name, (double)k->cpu_ns / 1e9, (double)k->n_done / 1e6,
+                    (double)k->n_lanes / (double)k->n_done,
+                    (double)k->n_lanes * 1e3 / (double)k->cpu_ns);
+            all += (double)k->n_lanes;
+            all_ns += (double)k->cpu_ns;
+        }
+    fprintf(stderr, "card: %.1f s, %.1f M instructions of lanes a second\n", all_ns / 1e9,
+            all * 1e3 / (all_ns + 1));
+}
+
 /* ---- Cards ----------------------------------------------------------------------------------- */
 
 API int cuInit(unsigned flags)

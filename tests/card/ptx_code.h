@@ -90,6 +90,7 @@ typedef struct kernel {
     uint32_t cluster;       /* blocks of a cluster that the kernel itself wants; 0: not said */
     uint32_t max_shared;    /* set by cuFuncSetAttribute */
     uint32_t arch;          /* 80, 90 */
+    uint64_t n_done, n_lanes, cpu_ns; /* what it has computed, for a report */
 } kernel;
 
 /* ---- Operations ------------------------------------------------------------------------------ */

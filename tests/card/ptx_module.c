@@ -343,6 +343,11 @@ kernel *module_kernel_code(module_kernel *k)
     return k->code;
 }
 
+const kernel *module_kernel_done(const module_kernel *k)
+{
+    return k->code;
+}
+
 uint32_t module_kernel_arch(const module_kernel *k)
 {
     return k->module->arch;

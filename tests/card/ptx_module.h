@@ -21,6 +21,8 @@ module_kernel *module_find(module *m, const char *name);
 
 /* The decoded kernel; NULL, and one line on stderr, if it has an instruction that is not known. */
 kernel *module_kernel_code(module_kernel *k);
+/* The same if it was asked for before; NULL otherwise. */
+const kernel *module_kernel_done(const module_kernel *k);
 uint32_t module_kernel_arch(const module_kernel *k);
 
 /* ---- For the decoder ------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ptx_async.h"
 #include "ptx_hopper.h"
@@ -207,13 +208,14 @@ static uint32_t warp_run(warp *w, uint32_t turn)
 {
     const instr *code = w->kernel->code;
     const team *t = w->block->team;
-    uint32_t left = turn, polls = 0, pc, limit;
+    uint32_t left = turn, polls = 0, lanes = 0, pc, limit;
     uint32_t mask = choose(w, &pc, &limit);
     w->polled = false;
     while (left && mask) {
         const instr *i = &code[pc];
         uint32_t active = mask;
         left--;
+        lanes += (uint32_t)__builtin_popcount(mask);
         if (i->guard != NO_GUARD) {
             const uint32_t p = w->predicates[i->guard];
             active &= i->guard_not ? ~p : p;
@@ -298,6 +300,7 @@ static uint32_t warp_run(warp *w, uint32_t turn)
     if (mask)
         put_pc(w, mask, pc);
     w->n_done += turn - left;
+    w->n_lanes += lanes;
     return turn - left;
 }
 
@@ -320,7 +323,7 @@ static void say_stuck(team *t)
         }
 }
 
-bool team_run(team *t)
+static bool run_turn(team *t)
 {
     uint32_t turn = 0;
     while (!t->failed && !__atomic_load_n(&t->launch->failed, __ATOMIC_RELAXED)) {
@@ -360,6 +363,32 @@ bool team_run(team *t)
             return false;
     }
     return true;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+bool team_run(team *t)
+{
+    kernel *k = (kernel *)t->launch->kernel;
+    const uint64_t begin = cpu_ns();
+    const bool ended = run_turn(t);
+    uint64_t n_done = 0, n_lanes = 0;
+    for (uint32_t b = 0; b < t->n_blocks; b++)
+        for (uint32_t n = 0; n < t->blocks[b].n_warps; n++) {
+            warp *w = &t->blocks[b].warps[n];
+            n_done += w->n_done;
+            n_lanes += w->n_lanes;
+            w->n_done = w->n_lanes = 0;
+        }
+    __atomic_add_fetch(&k->n_done, n_done, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&k->n_lanes, n_lanes, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&k->cpu_ns, cpu_ns() - begin, __ATOMIC_RELAXED);
+    return ended;
 }
 
 /* ---- Making teams ---------------------------------------------------------------------------- */

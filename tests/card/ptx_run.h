@@ -45,7 +45,7 @@ struct warp {
     uint8_t *local;      /* [N_LANES][kernel->local_bytes] */
     async_copies *async; /* NULL: none yet */
     void *matrix;        /* what is under way in the matrix units; see ptx_group.c */
-    uint64_t n_done;     /* instructions */
+    uint64_t n_done, n_lanes; /* instructions, and those of lanes */
 };
 
 struct block {
