@@ -68,4 +68,19 @@ static inline uint32_t bf16_of(float x)
     return (bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
 }
 
+/* The same for bf16. */
+static inline uint32_t bf16_fma(uint32_t x, uint32_t y, uint32_t z)
+{
+    double sum = (double)bf16_to_f32(x) * (double)bf16_to_f32(y) + (double)bf16_to_f32(z);
+    float near = (float)sum;
+    double up = near < 0 ? -(double)near : (double)near, size = sum < 0 ? -sum : sum;
+    uint32_t bits = half_bits(near), odd = (bits - (up > size)) | 1;
+    return bf16_of(half_float(up == size || !(size <= 0x1p128) ? bits : odd)) & 0xFFFF;
+}
+
+static inline uint32_t bf16_fma_2(uint32_t x, uint32_t y, uint32_t z)
+{
+    return bf16_fma(x & 0xFFFF, y & 0xFFFF, z & 0xFFFF) | bf16_fma(x >> 16, y >> 16, z >> 16) << 16;
+}
+
 #endif

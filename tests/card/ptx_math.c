@@ -202,7 +202,12 @@ static inline uint64_t high_u64(uint64_t x, uint64_t y)
     X("add.f16x2", add_f16x2, "rrr", u32, u32, u32, u32, HALF_2(+))                                \
     X("add.rn.f16x2", add_rn_f16x2, "rrr", u32, u32, u32, u32, HALF_2(+))                          \
     X("sub.f16x2", sub_f16x2, "rrr", u32, u32, u32, u32, HALF_2(-))                                \
-    X("sub.rn.f16x2", sub_rn_f16x2, "rrr", u32, u32, u32, u32, HALF_2(-))
+    X("sub.rn.f16x2", sub_rn_f16x2, "rrr", u32, u32, u32, u32, HALF_2(-))                          \
+    X("fma.rn.bf16x2", fma_bf16x2, "rrrr", u32, u32, u32, u32, bf16_fma_2(x, y, z))                \
+    X("add.bf16x2", add_bf16x2, "rrr", u32, u32, u32, u32, bf16_fma_2(x, 0x3F803F80, y))           \
+    X("add.rn.bf16x2", add_rn_bf16x2, "rrr", u32, u32, u32, u32, bf16_fma_2(x, 0x3F803F80, y))     \
+    X("sub.bf16x2", sub_bf16x2, "rrr", u32, u32, u32, u32, bf16_fma_2(y, 0xBF80BF80, x))           \
+    X("sub.rn.bf16x2", sub_rn_bf16x2, "rrr", u32, u32, u32, u32, bf16_fma_2(y, 0xBF80BF80, x))
 
 /* The same operation for both halves of x and y: in f32 it is exact, or rounded without harm. */
 #define HALF_2(op)                                                                                 \
