@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "cli/foreign_names.h"
 #include "cli/models_file.h"
+#include "formats/store.h"
+#include "hub/hub_name.h"
 
 enum { MAX_ARGS = 256 };
 static const uint64_t PROCESS_BYTES = 24 << 20; /* of a process, beside its model */
@@ -77,6 +80,38 @@ static uint64_t machine_bytes(void)
     return server_default_kv_bytes() * 4;
 }
 
+static bool is_option(const verb *v, const char *word)
+{
+    for (size_t i = 0; i < v->n_options; i++)
+        if (v->options[i].kind != ARG_HEADING && strcmp(v->options[i].name, word + 2) == 0)
+            return true;
+    return foreign_name_find(v, word, strlen(word)) != NULL;
+}
+
+/* Options by their names; their values are checked by the process that serves the model. */
+static lace_status check_options(const verb *v, const models_entry *e, lace_error *err)
+{
+    for (size_t i = 0; i < e->n_args; i++) {
+        if (!is_option(v, e->args[i]))
+            return args_error(v, err,
+                              "the model \"%.100s\": unknown key \"%.60s\"; it has path, pin, "
+                              "keep_alive and the options of lace serve",
+                              e->name, e->args[i] + 2);
+        i += i + 1 < e->n_args && strncmp(e->args[i + 1], "--", 2) != 0;
+    }
+    return LACE_OK;
+}
+
+/* It may come later, so it is no error. */
+static void warn_of_absence(const models_entry *e)
+{
+    char name[HUB_MAX_PATH], path[STORE_MAX_PATH];
+    lace_error problem;
+    if (!hub_name_without_prefix(e->path, name) &&
+        store_resolve(e->path, path, &problem) != LACE_OK)
+        fprintf(stderr, "lace: warning: the model \"%.100s\": %s\n", e->name, problem.text);
+}
+
 /* What the file says, in the words of the server. */
 static lace_status make_entries(const verb *v, const models_list *list, const char *usual,
                                 router_entry *entries, lace_error *err)
@@ -90,6 +125,8 @@ static lace_status make_entries(const verb *v, const models_list *list, const ch
                                     .is_pinned = e->is_pinned};
         TRY(parse_keep_alive(v, e->keep_alive ? e->keep_alive : usual, &entries[i].keep_alive_s,
                              err));
+        TRY(check_options(v, e, err));
+        warn_of_absence(e);
     }
     return LACE_OK;
 }

@@ -306,13 +306,13 @@ static void requests_wait_for_room_until_their_deadline(void)
 static void a_model_that_cannot_be_loaded_says_why(void)
 {
     static const char toml[] = "[models.good]\n" SMALL "[models.gone]\npath = \"nothing.gguf\"\n"
-                               "[models.odd]\n" SMALL "no-such-option = 3\n";
+                               "[models.odd]\n" SMALL "temp = \"hot\"\n";
     if (!start(toml, "2>/dev/null"))
         return;
     ask("gone");
     answer_check(&a, 503, "nothing.gguf: no such file");
     ask("odd");
-    answer_check(&a, 503, "no-such-option");
+    answer_check(&a, 503, "cannot be loaded: --temp");
     ask("good");
     answer_check(&a, 200, NULL);
     CHECK(served_stop(&s) == 0);
@@ -455,6 +455,14 @@ static void files_are_read_strictly(void)
     models_deinit(&list);
     command_run("serve --models models --models-memory 1 --port 99999");
     command_check_error("--port");
+    static const char sise[] = "[models.a]\npath = \"x\"\nctx-sise = 12\n";
+    static const char absent[] = "[models.a]\npath = \"absent.gguf\"\n";
+    command_write("sise.toml", sise, sizeof sise - 1);
+    command_run("serve --models $dir/sise.toml");
+    command_check_error("the model \"a\": unknown key \"ctx-sise\"; it has path, pin");
+    command_write("absent.toml", absent, sizeof absent - 1);
+    command_run("serve --models $dir/absent.toml --port 0 --host 256.1.1.1");
+    CHECK(ran.code == 1 && strstr(ran.err, "warning: the model \"a\": absent.gguf: no such file"));
     command_run("serve --models src");
     command_check_error("has no model (NAME.gguf) in it");
     command_run("serve --models models x.gguf");
