@@ -14,7 +14,9 @@ typedef struct card_options {
     uint64_t memory;       /* bytes of each card: 4G; K, M and G may stand behind a number */
     uint32_t cards;        /* 1 */
     uint32_t threads;      /* of the host, that compute: its processors */
-    uint32_t report;       /* 1: which kernels ran, and how many instructions, at the end */
+    uint32_t turns;  /* warps take turns of any length and in any order, which follow from this
+                              number; 0: long ones, one after the other */
+    uint32_t report; /* 1: which kernels ran, and how many instructions, at the end */
 } card_options;
 
 /* A word that is not known is said on stderr, and ends the program: a test must not run on another

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "card_options.h"
 #include "ptx_async.h"
 #include "ptx_hopper.h"
 
@@ -323,19 +324,36 @@ static void say_stuck(team *t)
         }
 }
 
+/* How long a warp may go on: WARP_TURN, or any time, also none. Short turns let warps be anywhere
+ * beside each other, long ones let one be far ahead. */
+static uint32_t turn_of_warp(team *t)
+{
+    if (!t->dice)
+        return WARP_TURN;
+    t->dice ^= t->dice << 13;
+    t->dice ^= t->dice >> 7;
+    t->dice ^= t->dice << 17;
+    const uint32_t n = (uint32_t)(t->dice >> 34);
+    static const uint32_t most[4] = {0, 16, 256, WARP_TURN};
+    const uint32_t longest = most[t->dice >> 32 & 3];
+    return longest ? 1 + n % longest : 0;
+}
+
 static bool run_turn(team *t)
 {
     uint32_t turn = 0;
     while (!t->failed && !__atomic_load_n(&t->launch->failed, __ATOMIC_RELAXED)) {
         uint32_t done = 0, n_alive = 0;
-        bool only_polled = true;
+        bool only_polled = true, left_out = false;
         for (uint32_t k = 0; k < t->n_blocks; k++) {
             block *b = &t->blocks[k];
             for (uint32_t n = 0; n < b->n_warps && !t->failed; n++) {
                 warp *w = &b->warps[n];
-                if (!runnable(w))
+                const uint32_t length = runnable(w) ? turn_of_warp(t) : 0;
+                left_out = left_out || (runnable(w) && !length);
+                if (!length)
                     continue;
-                done += warp_run(w, WARP_TURN);
+                done += warp_run(w, length);
                 if (runnable(w) && !w->polled)
                     only_polled = false;
             }
@@ -346,7 +364,7 @@ static bool run_turn(team *t)
             n_alive += t->blocks[k].n_alive;
         if (n_alive == 0 || t->failed)
             return true;
-        if (done == 0) {
+        if (done == 0 && !left_out) {
             say_stuck(t);
             return true;
         }
@@ -359,7 +377,7 @@ static bool run_turn(team *t)
                 const warp *w = &t->blocks[k].warps[n];
                 can = can || (runnable(w) && !w->polled);
             }
-        if (only_polled && !can)
+        if (only_polled && !left_out && !can)
             return false;
     }
     return true;
@@ -453,6 +471,7 @@ void team_begin(team *t, uint32_t number)
     const launch *l = t->launch;
     const uint32_t clusters_x = l->grid[0] / l->cluster;
     t->cluster_arrived = t->cluster_phase = 0;
+    t->dice = card_options_get()->turns * (0x9e3779b97f4a7c15 * (uint64_t)(number + 1));
     for (uint32_t n = 0; n < t->n_blocks; n++) {
         block *b = &t->blocks[n];
         b->index[0] = number % clusters_x * l->cluster + n;

@@ -72,7 +72,8 @@ struct team {
     uint64_t spans_epoch;
     uint32_t next_span;
     uint32_t cluster_arrived, cluster_phase;
-    void *bulk; /* copies under way; see ptx_bulk.c */
+    uint64_t dice; /* for turns of any length; 0: they are all the same */
+    void *bulk;    /* copies under way; see ptx_bulk.c */
     bool failed;
     team *next;
 };
