@@ -112,6 +112,12 @@ lace_status pull_find(const char *name, char path[PULL_MAX_PATH], lace_error *er
     return LACE_OK;
 }
 
+bool pull_could_find(const char *name, lace_error *err)
+{
+    char named[HUB_MAX_PATH], path[STORE_MAX_PATH];
+    return hub_name_without_prefix(name, named) || store_resolve(name, path, err) == LACE_OK;
+}
+
 static lace_status pull_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     pull_args a = usual;

@@ -13,4 +13,7 @@ enum { PULL_MAX_PATH = 4096 };
  */
 lace_status pull_find(const char *name, char path[PULL_MAX_PATH], lace_error *err);
 
+/* Whether a name is a path, a model of this machine, or one at a hub, where nobody has looked yet. */
+bool pull_could_find(const char *name, lace_error *err);
+
 #endif

@@ -11,8 +11,7 @@
 #include "base/mem.h"
 #include "cli/foreign_names.h"
 #include "cli/models_file.h"
-#include "formats/store.h"
-#include "hub/hub_name.h"
+#include "cli/pull.h"
 
 enum { MAX_ARGS = 256 };
 static const uint64_t PROCESS_BYTES = 24 << 20; /* of a process, beside its model */
@@ -105,10 +104,8 @@ static lace_status check_options(const verb *v, const models_entry *e, lace_erro
 /* It may come later, so it is no error. */
 static void warn_of_absence(const models_entry *e)
 {
-    char name[HUB_MAX_PATH], path[STORE_MAX_PATH];
     lace_error problem;
-    if (!hub_name_without_prefix(e->path, name) &&
-        store_resolve(e->path, path, &problem) != LACE_OK)
+    if (!pull_could_find(e->path, &problem))
         fprintf(stderr, "lace: warning: the model \"%.100s\": %s\n", e->name, problem.text);
 }
 
