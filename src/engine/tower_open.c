@@ -40,13 +40,26 @@ static lace_token find_token(const lace_model *lm, const char *name)
     return status == LACE_OK && n == 1 ? tokens[0] : -1;
 }
 
+/* Whether models of this one's architecture read what towers of a kind make. */
+static bool is_reader(const lace_model *lm, size_t kind)
+{
+    const char *own = lm->m->config.architecture, *mixture = families[kind].mixture;
+    return strcmp(own, families[kind].architecture) == 0 || (mixture && strcmp(own, mixture) == 0);
+}
+
+static bool is_any_reader(const lace_model *lm)
+{
+    for (size_t kind = 0; kind < sizeof families / sizeof *families; kind++)
+        if (is_reader(lm, kind))
+            return true;
+    return false;
+}
+
 static lace_status check_model(const lace_model *lm, const tower_config *c, lace_error *err)
 {
     const model_config *reader = &lm->m->config;
-    const char *expected = families[c->kind].architecture, *mixture = families[c->kind].mixture;
-    bool is_read = strcmp(reader->architecture, expected) == 0 ||
-                   (mixture && strcmp(reader->architecture, mixture) == 0);
-    if (!is_read || reader->n_embd != c->n_out || c->n_deep > reader->n_layers)
+    const char *expected = families[c->kind].architecture;
+    if (!is_reader(lm, c->kind) || reader->n_embd != c->n_out || c->n_deep > reader->n_layers)
         return error_set(err, LACE_E_ARG,
                          "the tower makes rows of %d values for a %s model, and the model is a %s "
                          "whose embeddings have %d",
@@ -159,6 +172,11 @@ lace_status lace_tower_open(const lace_model *lm, const char *path,
     *out = NULL;
     if (!lm->m)
         return error_set(err, LACE_E_ARG, "the model was opened for its vocabulary alone");
+    if (!path && !is_any_reader(lm)) /* whatever lies beside it is another model's */
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "models of the architecture %s have no vision tower; lace computes those "
+                         "of Gemma 3 and Qwen3-VL",
+                         lm->m->config.architecture);
     lace_tower *t = mem_calloc(1, sizeof *t);
     if (!t)
         return error_nomem(err, "a vision tower");

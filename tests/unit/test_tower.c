@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "golden_file.h"
 #include "lace.h"
+#include "scratch.h"
 #include "tap.h"
 
 enum { SIDE = 64 };
@@ -156,6 +158,25 @@ static void a_tower_of_another_model_is_refused(void)
     close_seeing(&gemma);
 }
 
+/* A folder of many models: what lies beside a model that reads text only is not even opened. */
+static void files_of_other_models_are_no_concern(void)
+{
+    lace_model *model = NULL;
+    lace_tower *tower = NULL;
+    lace_error err = {0};
+    char *whole = realpath("models/tales-4m.gguf", NULL);
+    CHECK(whole && scratch_create() && symlink(whole, scratch_path("tales.gguf")) == 0);
+    CHECK(scratch_write("mmproj-broken.gguf", "GGUF"));
+    CHECK(lace_model_open(scratch_path("tales.gguf"), NULL, &model, &err) == LACE_OK);
+    CHECK(lace_tower_open(model, NULL, NULL, &tower, &err) == LACE_E_UNSUPPORTED && !tower);
+    tap_note("%s", err.text);
+    CHECK(lace_tower_open(model, scratch_path("mmproj-broken.gguf"), NULL, &tower, &err) !=
+          LACE_E_UNSUPPORTED); /* it was named, and is broken */
+    lace_model_close(model);
+    free(whole);
+    scratch_remove();
+}
+
 /* ---- Sequences ------------------------------------------------------------------------------- */
 
 /* Two images with a word between them; then what comes next. */
@@ -202,6 +223,7 @@ int main(void)
     CASE(a_tower_starts_when_there_is_memory_again);
     CASE(images_of_another_tower_are_refused);
     CASE(a_tower_of_another_model_is_refused);
+    CASE(files_of_other_models_are_no_concern);
     CASE(a_cut_that_is_refused_changes_nothing);
     return tap_end();
 }
