@@ -76,8 +76,11 @@ void file_map_close(file_map *map)
 
 void file_map_release(const file_map *map, const void *data, size_t n_bytes)
 {
-    const uint8_t *p = data, *begin = map->bytes.data, *end = begin + map->bytes.size;
-    if (!begin || p < begin || p > end || n_bytes > (size_t)(end - p))
+    const uint8_t *p = data, *begin = map->bytes.data;
+    if (!begin) /* bytes that were never a file */
+        return;
+    const uint8_t *end = begin + map->bytes.size;
+    if (p < begin || p > end || n_bytes > (size_t)(end - p))
         return;
     /* Whole pages inside the range only: a neighbour may still be in use. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
