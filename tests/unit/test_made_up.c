@@ -325,7 +325,7 @@ static void rows_may_be_embeddings(void)
     static float embeddings[20][MADE_WIDTH];
     int32_t tokens[20];
     for (int t = 0; t < 20; t++) {
-        tokens[t] = t % 3 ? -1 : written[t];
+        tokens[t] = t % 3 ? TOKEN_GIVEN : written[t];
         for (int i = 0; i < MADE_WIDTH; i++) /* rows of tokens are not looked at */
             embeddings[t][i] = t % 3 ? numbers->table[written[t]][i] * MADE_EMBED_SCALE : NAN;
     }
