@@ -112,6 +112,10 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
             "--place excludes --gpu-layers, --cpu-moe, --n-cpu-moe and --tensor-split");
     if (o->ranks)
         return LACE_OK;
+    bool wants_card = (p->layers && layers != 0) || host_experts || p->split || p->card_bytes;
+    if (wants_card && strcmp(device, "auto") == 0 && lace_device_list(NULL, 0) < 2)
+        fprintf(stderr, "lace: note: there is no GPU here, so all is on the CPU (lace list "
+                        "--devices)\n");
     size_t n = (size_t)snprintf(p->text, sizeof p->text, p->file ? "place=%s" : "%s",
                                 p->file       ? p->file
                                 : layers == 0 ? "cpu"

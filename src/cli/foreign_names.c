@@ -117,7 +117,7 @@ static const foreign_name names[] = {
     {"-mmdev --mmproj-device --mmproj-offload", FOREIGN_NONE, "images are computed on the CPU", NULL},
     {"--audio --video",                       FOREIGN_NONE, "only images are read: --image FILE", "run,chat"},
     {"--image-min-tokens --image-max-tokens", FOREIGN_NONE, "lace serve has it", "run,chat"},
-    {"--list-devices",                        FOREIGN_NONE, "nvidia-smi and vulkaninfo list them; --device cuda:N or vulkan:N takes one", NULL},
+    {"--list-devices",                        FOREIGN_NONE, "use lace list --devices", NULL},
     {"--top-nsigma --top-n-sigma --adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp",
      FOREIGN_NONE, "there is no such stage; lace help run lists those that are", NULL},
     {"--fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec --fim-qwen-14b-spec "

@@ -1,4 +1,4 @@
-/* lace list: the models on this machine. */
+/* lace list: the models on this machine, or its devices. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 typedef struct list_args {
     int32_t format;
+    bool devices;
 } list_args;
 
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_NAMES };
@@ -15,6 +16,8 @@ enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_NAMES };
 static const arg_option options[] = {
     {"output", 'o', ARG_CHOICE, offsetof(list_args, format), .value = "table|json|names",
      .help = "how to print (default table; names: one a line)"},
+    {"devices", 0, ARG_FLAG, offsetof(list_args, devices),
+     .help = "show what models can run on here, as --device takes it"},
 };
 
 /* Both forms are put together before anything is printed, so that columns can be aligned. */
@@ -47,6 +50,48 @@ static const char no_models[] =
     "A path works as well: lace chat model.gguf. Without any, lace run tells a story with the "
     "model\n"
     "that it carries.\n";
+
+static const char *text_in(const json_t *row, const char *key)
+{
+    return json_string_value(json_object_get(row, key));
+}
+
+static const char *bytes_in(const json_t *row, const char *key, char out[32])
+{
+    uint64_t n = (uint64_t)json_integer_value(json_object_get(row, key));
+    return n ? cli_format_bytes(n, out) : "-";
+}
+
+static void add_devices(table *t)
+{
+    lace_device found[64];
+    size_t n = lace_device_list(found, sizeof found / sizeof *found);
+    for (size_t i = 0; i < n && i < sizeof found / sizeof *found; i++) {
+        json_t *row = json_pack("{s:s, s:s, s:I, s:I}", "name", found[i].id, "what", found[i].name,
+                                "bytes", (json_int_t)found[i].total_bytes, "free_bytes",
+                                (json_int_t)found[i].free_bytes);
+        if (row)
+            json_array_append_new(t->rows, row);
+    }
+}
+
+static lace_status append_devices(const table *t, buf *out)
+{
+    size_t i;
+    json_t *row;
+    TRY(buf_printf(out, "%-9s  %9s  %9s  %s\n", "DEVICE", "MEMORY", "FREE", "NAME"));
+    json_array_foreach(t->rows, i, row)
+    {
+        char size[32], room[32];
+        TRY(buf_printf(out, "%-9s  %9s  %9s  %s\n", text_in(row, "name"),
+                       bytes_in(row, "bytes", size), bytes_in(row, "free_bytes", room),
+                       text_in(row, "what")));
+    }
+    if (json_array_size(t->rows) > 1)
+        return LACE_OK;
+    return buf_append_text(out,
+                           "\nlace inspect --device cuda, or vulkan, says why there is no GPU.\n");
+}
 
 static lace_status append_table(const table *t, buf *out)
 {
@@ -96,10 +141,14 @@ static lace_status list_verb(const verb *v, int argc, char **argv, lace_error *e
     table t = {.rows = json_array(), .name_width = strlen("NAME")};
     buf out;
     buf_init(&out, SIZE_MAX / 2);
-    lace_model_list(add_row, &t);
+    if (a.devices)
+        add_devices(&t);
+    else
+        lace_model_list(add_row, &t);
     static lace_status (*const forms[])(const table *t, buf *out) = {
         [FORMAT_TABLE] = append_table, [FORMAT_JSON] = append_json, [FORMAT_NAMES] = append_names};
-    lace_status status = forms[a.format](&t, &out);
+    lace_status status = a.devices && a.format == FORMAT_TABLE ? append_devices(&t, &out)
+                                                               : forms[a.format](&t, &out);
     if (status == LACE_OK)
         status = cli_write(out.data, out.size, err);
     else
@@ -117,4 +166,5 @@ VERB(
         "nothing is copied.\n",
     .examples = "  lace list\n"
                 "  lace run mistral:latest -p \"Dear Ada,\"\n"
-                "  LACE_MODELS=~/models lace list -o json\n")
+                "  LACE_MODELS=~/models lace list -o json\n"
+                "  lace list --devices\n")

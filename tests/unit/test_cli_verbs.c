@@ -3,6 +3,7 @@
  * returns is looked at. Runs from the project's root.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -255,6 +256,29 @@ static void logits_refuses_bad_tokens_and_leaves_the_file(void)
     command_check_error("absent");
 }
 
+static void devices_are_listed_the_cpu_first(void)
+{
+    command_run("list --devices");
+    CHECK(command_check_success() && strncmp(ran.out, "DEVICE ", 7) == 0);
+    CHECK(strstr(ran.out, "\ncpu  ") != NULL && strstr(ran.out, " cores") != NULL);
+    command_run("list --devices -o names");
+    CHECK(command_check_success() && strncmp(ran.out, "cpu\n", 4) == 0);
+    command_run("list --devices -o json");
+    json_t *all = json_loads(ran.out, 0, NULL), *cpu = json_array_get(all, 0);
+    CHECK(json_integer_value(json_object_get(cpu, "bytes")) > 0);
+    json_decref(all);
+    /* Where no driver shows a card, an option for one says so. */
+    command_sh("VK_ICD_FILENAMES=/nowhere CUDA_VISIBLE_DEVICES= \"$lace\" list --devices -o names");
+    if (strcmp(ran.out, "cpu\n") != 0) {
+        tap_note("a card is there in spite of the environment");
+        return;
+    }
+    command_sh("VK_ICD_FILENAMES=/nowhere CUDA_VISIBLE_DEVICES= \"$lace\" run -p hi -n 1 -ngl 4");
+    CHECK(command_check_success() && strstr(ran.err, "note: there is no GPU here"));
+    command_sh("VK_ICD_FILENAMES=/nowhere CUDA_VISIBLE_DEVICES= \"$lace\" run -p hi -n 1 -ngl 0");
+    CHECK(command_check_success() && !strstr(ran.err, "note"));
+}
+
 int main(void)
 {
     if (!command_begin())
@@ -272,6 +296,7 @@ int main(void)
     CASE(logits_writes_a_row_for_each_token);
     CASE(exact_logits_do_not_depend_on_the_batch);
     CASE(logits_refuses_bad_tokens_and_leaves_the_file);
+    CASE(devices_are_listed_the_cpu_first);
     command_end();
     return tap_end();
 }
