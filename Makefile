@@ -12,6 +12,7 @@
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
 #   make replay     run the fuzz targets on their corpora
 #   make test-web   the page in a browser and real clients against the server (node, chromium)
+#   make test-card  CUDA kernels and models on a card made of software (nvcc, no GPU)
 #   make test-vulkan  shaders and golden models through Vulkan, watched by the validation layer
 #   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
@@ -251,6 +252,26 @@ $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# A card made of software: NVIDIA's driver as a library that computes the PTX of kernels on the processor
+# (tests/card/libcuda.c). Programs find it by LD_LIBRARY_PATH. It has no other compiler's flags, because
+# registers of 32 lanes want the widest vectors that this machine has, and no sanitizer's: it is opened
+# by dlopen.
+SOFT_CARD       := $(B)/tests/card/libcuda.so.1
+SOFT_CARD_SRC   := $(sort $(wildcard tests/card/*.c))
+SOFT_CARD_OBJ   := $(patsubst tests/card/%.c,$(B)/tests/card/%.o,$(SOFT_CARD_SRC))
+SOFT_CARD_FLAGS := -std=c17 -D_GNU_SOURCE -O3 -march=native -fPIC -fvisibility=hidden -ffp-contract=off \
+                   -fno-math-errno -fno-trapping-math -fno-strict-aliasing $(WARN) -Wno-missing-prototypes \
+                   $(if $(findstring clang,$(CC)),-Wno-pass-failed,-mprefer-vector-width=512) $(WERROR)
+.PHONY: soft-card test-card run-test-card
+soft-card: $(SOFT_CARD)
+$(B)/tests/card/%.o: tests/card/%.c
+	@mkdir -p $(@D)
+	$(call say,cc)$(CC) $(SOFT_CARD_FLAGS) -MMD -MP -c -o $@ $<
+$(B)/tests/card/ptx_rounding.o: SOFT_CARD_FLAGS += -frounding-math
+$(SOFT_CARD): $(SOFT_CARD_OBJ)
+	$(call say,link)$(CC) -shared -o $@ $^ -Wl,-z,defs -lm -lpthread -ldl
+-include $(SOFT_CARD_OBJ:.o=.d)
+
 # ---- Running -------------------------------------------------------------------------------------
 
 # Packages first, then a second make: its flags come from pkg-config, which must see them.
@@ -276,7 +297,7 @@ $(B)/tests/preload/%.so: tests/preload/%.c
 	$(call say,cc)$(CC) -std=c17 -O1 $(WARN) $(WERROR) -shared -fPIC -o $@ $< -ldl
 
 CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels$(EXE))
-tests: $(B)/lace $(B)/liblace.so $(MPI_PLUGIN) $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
+tests: $(B)/lace $(B)/liblace.so $(MPI_PLUGIN) $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS) $(SOFT_CARD)
 
 # QUICK and QUICK_KERNELS: the kernels' checks with fewer shapes.
 CHECK := $(if $(CHECKKERNELS),$(if $(QUICK)$(QUICK_KERNELS),$(B)/check-quick,$(CHECKKERNELS)))
@@ -396,25 +417,21 @@ run-test-vulkan:
 	@for f in $(filter-out %_dot4.spv %_matrix.spv %_emulated.spv,$(VULKAN_SPV)); do \
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
 
-# A card made of software: NVIDIA's driver as a library that computes the PTX of kernels on the processor
-# (tests/card/libcuda.c). Programs find it by LD_LIBRARY_PATH. It has no other compiler's flags, because
-# registers of 32 lanes want the widest vectors that this machine has, and no sanitizer's: it is opened
-# by dlopen.
-SOFT_CARD       := $(B)/tests/card/libcuda.so.1
-SOFT_CARD_SRC   := $(sort $(wildcard tests/card/*.c))
-SOFT_CARD_OBJ   := $(patsubst tests/card/%.c,$(B)/tests/card/%.o,$(SOFT_CARD_SRC))
-SOFT_CARD_FLAGS := -std=c17 -D_GNU_SOURCE -O3 -march=native -fPIC -fvisibility=hidden -ffp-contract=off \
-                   -fno-math-errno -fno-trapping-math -fno-strict-aliasing $(WARN) -Wno-missing-prototypes \
-                   $(if $(findstring clang,$(CC)),-Wno-pass-failed,-mprefer-vector-width=512) $(WERROR)
-.PHONY: soft-card
-soft-card: $(SOFT_CARD)
-$(B)/tests/card/%.o: tests/card/%.c
-	@mkdir -p $(@D)
-	$(call say,cc)$(CC) $(SOFT_CARD_FLAGS) -MMD -MP -c -o $@ $<
-$(B)/tests/card/ptx_rounding.o: SOFT_CARD_FLAGS += -frounding-math
-$(SOFT_CARD): $(SOFT_CARD_OBJ)
-	$(call say,link)$(CC) -shared -o $@ $^ -Wl,-z,defs -lm -lpthread -ldl
--include $(SOFT_CARD_OBJ:.o=.d)
+# A choice of what a card is tried with: kernels against their references, and whole models. About three
+# minutes of processor time. Everything else that LACE_DEVICE=cuda means runs in the same way.
+CARD_CHECKS := rms_norm,layer_norm,conv,delta,route,scan,mix,match,cutoff,lora_down,lora_up,add_given
+CARD_TYPES  := f16,q8_0,q4_k,s4
+test-card: $(SOFT_CARD) $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/unit/test_cuda
+	@if [ -z "$(CUDA_SRC)" ]; then echo "skipped: CUDA kernels on a card of software: nvcc is not installed"; \
+	    echo "0 passed, 0 failed, 1 skipped"; else \
+	    $(MAKE) --no-print-directory run-test-card; fi
+run-test-card:
+	@printf '#!/bin/sh\nexec %s --quick --level gpu $$CHECK\n' $(B)/checkkernels >$(B)/check-card
+	@printf '#!/bin/sh\nexec %s llama qwen3moe\n' $(B)/tests/golden/test_golden >$(B)/golden-card
+	@chmod +x $(B)/check-card $(B)/golden-card
+	@export LD_LIBRARY_PATH=$(B)/tests/card; CHECK="--op $(CARD_CHECKS)" scripts/run-tests.pl $(B)/check-card && \
+	    CHECK="--op gpu_matmul --type $(CARD_TYPES)" scripts/run-tests.pl $(B)/check-card && \
+	    LACE_DEVICE=cuda scripts/run-tests.pl $(B)/tests/unit/test_cuda $(B)/golden-card
 
 # ---- Another machine -----------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ bool lane_pointers(warp *w, const instr *i, uint32_t where, int64_t offset, spac
     }
     if (bits & (align - 1)) {
         for (int l = 0; l < N_LANES; l++)
-            if (at[l] & (align - 1)) {
+            if (mask >> l & 1 && at[l] & (align - 1)) {
                 warp_fault(w, i, l, "address 0x%" PRIx64 " is no multiple of %u", at[l], align);
                 return false;
             }

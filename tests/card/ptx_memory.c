@@ -8,14 +8,23 @@
 
 #define LOAD_LANES(T, R)                                                                           \
     do {                                                                                           \
-        R *d = (R *)row_to(w, lists[e]);                                                           \
+        R *d = (R *)row_to(w, lists[e]), r[N_LANES];                                               \
         for (int l = 0; l < N_LANES; l++) {                                                        \
             T x;                                                                                   \
             memcpy(&x, at[l] + e * sizeof x, sizeof x);                                            \
-            if (mask >> l & 1)                                                                     \
-                d[l] = (R)x;                                                                       \
+            r[l] = (R)x;                                                                           \
         }                                                                                          \
+        FOR_LANES(mask, d[l] = r[l];);                                                             \
     } while (0)
+
+/* Whether these are 32 elements of 4 bytes that follow each other. */
+static bool is_row(uint8_t *const at[N_LANES])
+{
+    uint64_t differs = 0;
+    for (int l = 0; l < N_LANES; l++)
+        differs |= (uint64_t)(uintptr_t)at[l] ^ ((uint64_t)(uintptr_t)at[0] + 4 * (uint64_t)l);
+    return differs == 0;
+}
 
 static void load(warp *w, const instr *i, uint32_t mask)
 {
@@ -25,6 +34,10 @@ static void load(warp *w, const instr *i, uint32_t mask)
         return;
     const uint32_t *lists = w->kernel->lists + i->first;
     const int kind = i->n_bytes * 4 + i->is_signed * 2 + i->is_wide;
+    if (all == 4 && !i->is_wide && mask == FULL_MASK && lists[0] != SINK && is_row(at)) {
+        memcpy(row_to(w, lists[0]), at[0], N_LANES * 4);
+        return;
+    }
     for (uint32_t e = 0; e < i->n_elements; e++) {
         if (lists[e] == SINK)
             continue;

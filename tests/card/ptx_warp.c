@@ -14,35 +14,27 @@ enum { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 static void shuffle(warp *w, const instr *i, uint32_t mask)
 {
     const uint32_t *a = row_of(w, i->op[1]), *b = row_of(w, i->op[2]), *c = row_of(w, i->op[3]);
-    uint32_t r[N_LANES], in_bounds = 0;
-    for (uint32_t l = 0; l < N_LANES; l++) {
+    uint32_t r[N_LANES], from[N_LANES], is_in[N_LANES], in_bounds = 0;
+    EACH_LANE
+    {
         const uint32_t segment = c[l] >> 8 & 31, clamp = c[l] & 31, by = b[l] & 31;
-        const uint32_t most = (l & segment) | (clamp & ~segment);
-        uint32_t from;
-        bool is_in;
-        switch (i->mode) {
-        case SHUFFLE_UP:
-            from = l - by;
-            is_in = (int32_t)from >= (int32_t)most;
-            break;
-        case SHUFFLE_DOWN:
-            from = l + by;
-            is_in = from <= most;
-            break;
-        case SHUFFLE_BFLY:
-            from = l ^ by;
-            is_in = from <= most;
-            break;
-        default:
-            from = (l & segment) | (by & ~segment);
-            is_in = from <= most;
-            break;
-        }
-        if (!is_in)
-            from = l;
-        in_bounds |= (uint32_t)is_in << l;
-        r[l] = mask >> from & 1 ? a[from] : 0xFFFFFFFF;
+        const uint32_t lane = (uint32_t)l, most = (lane & segment) | (clamp & ~segment);
+        const uint32_t up = lane - by, down = lane + by, across = lane ^ by;
+        const uint32_t named = (lane & segment) | (by & ~segment);
+        const uint32_t to = i->mode == SHUFFLE_UP     ? up
+                            : i->mode == SHUFFLE_DOWN ? down
+                            : i->mode == SHUFFLE_BFLY ? across
+                                                      : named;
+        const uint32_t holds = i->mode == SHUFFLE_UP ? (int32_t)to >= (int32_t)most : to <= most;
+        is_in[l] = holds ? 1u << l : 0;
+        from[l] = holds ? to : lane;
     }
+    for (int l = 0; l < N_LANES; l++)
+        in_bounds |= is_in[l];
+    for (int l = 0; l < N_LANES; l++)
+        r[l] = a[from[l]];
+    if (mask != FULL_MASK)
+        EACH_LANE r[l] = mask >> from[l] & 1 ? r[l] : 0xFFFFFFFF;
     if (i->op[0] != SINK) {
         uint32_t *d = row_to(w, i->op[0]);
         FOR_LANES(mask, d[l] = r[l];);
@@ -303,16 +295,32 @@ static uint64_t special_value(const warp *w, special s, uint32_t l)
     }
 }
 
+/* Whether its lanes have values of their own. */
+static bool differs_by_lane(special s)
+{
+    return s <= TID_Z || s == LANEID || (s >= LANEMASK_LT && s <= LANEMASK_GE);
+}
+
 static void read_special(warp *w, const instr *i, uint32_t mask)
 {
-    for (uint32_t l = 0; l < N_LANES; l++) {
-        if (!(mask >> l & 1))
-            continue;
-        uint64_t value = special_value(w, (special)i->mode, l);
-        if (i->is_wide)
-            ((uint64_t *)row_to(w, i->op[0]))[l] = value;
-        else
-            row_to(w, i->op[0])[l] = (uint32_t)value;
+    const special s = (special)i->mode;
+    uint64_t value[N_LANES];
+    if (s == TID_X && w->block->team->launch->block[1] * w->block->team->launch->block[2] == 1) {
+        const uint64_t first = w->index * N_LANES;
+        EACH_LANE value[l] = first + (uint64_t)l;
+    } else if (differs_by_lane(s)) {
+        for (uint32_t l = 0; l < N_LANES; l++)
+            value[l] = special_value(w, s, l);
+    } else {
+        const uint64_t same = special_value(w, s, 0);
+        EACH_LANE value[l] = same;
+    }
+    if (i->is_wide) {
+        uint64_t *d = (uint64_t *)row_to(w, i->op[0]);
+        FOR_LANES(mask, d[l] = value[l];);
+    } else {
+        uint32_t *d = row_to(w, i->op[0]);
+        FOR_LANES(mask, d[l] = (uint32_t)value[l];);
     }
 }
 
