@@ -7,13 +7,15 @@
 
 /*
  * A queue of teams. A thread takes the first one, runs it for a turn, and puts it at the end, so that
- * blocks which wait for each other, or for the host, all get on. As on a real card, no more blocks of
- * a launch are under way than its processors hold, in the order of their numbers.
+ * blocks which wait for each other, or for the host, all get on. Another block of a launch begins when
+ * one has ended, or has used up a turn. As on a real card, no more of them are under way than its
+ * processors hold, in the order of their numbers.
  */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t is_work, is_done;
     team *first, *last;
+    uint32_t n_idle; /* threads */
     bool started;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .is_work = PTHREAD_COND_INITIALIZER,
@@ -27,16 +29,39 @@ static void put(team *t)
     else
         pool.first = t;
     pool.last = t;
-    pthread_cond_signal(&pool.is_work);
+    if (pool.n_idle)
+        pthread_cond_signal(&pool.is_work);
 }
 
-static team *take(void)
+/* The first team, of this launch alone if one is named. NULL: there is none. */
+static team *take(const launch *only)
 {
-    team *t = pool.first;
-    pool.first = t->next;
-    if (!pool.first)
-        pool.last = NULL;
+    team *before = NULL, *t = pool.first;
+    while (t && only && t->launch != only) {
+        before = t;
+        t = t->next;
+    }
+    if (!t)
+        return NULL;
+    if (before)
+        before->next = t->next;
+    else
+        pool.first = t->next;
+    if (pool.last == t)
+        pool.last = before;
     return t;
+}
+
+/* A block more that is under way. */
+static bool begin_one(launch *l)
+{
+    team *t = team_make(l);
+    if (!t)
+        return false;
+    l->n_under_way++;
+    team_begin(t, l->next_team++);
+    put(t);
+    return true;
 }
 
 /* A team has ended: it becomes the next one of its launch, or nothing. */
@@ -49,11 +74,29 @@ static void next_of(team *t)
         put(t);
         return;
     }
-    if (l->failed)
-        l->n_left -= l->n_teams - l->next_team, l->next_team = l->n_teams;
+    if (l->failed) {
+        l->n_left -= l->n_teams - l->next_team;
+        l->next_team = l->n_teams;
+    }
     team_free(t);
     if (l->n_left == 0)
         pthread_cond_broadcast(&pool.is_done);
+}
+
+/* A turn of a team. One that goes on may wait for blocks that are not under way yet. */
+static void run_turn(team *t)
+{
+    launch *l = t->launch;
+    pthread_mutex_unlock(&pool.lock);
+    const bool ended = team_run(t);
+    pthread_mutex_lock(&pool.lock);
+    if (ended) {
+        next_of(t);
+        return;
+    }
+    if (l->n_under_way < l->most_under_way && l->next_team < l->n_teams)
+        begin_one(l);
+    put(t);
 }
 
 static void *work(void *arg)
@@ -61,26 +104,25 @@ static void *work(void *arg)
     (void)arg;
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (!pool.first)
-            pthread_cond_wait(&pool.is_work, &pool.lock);
-        team *t = take();
-        pthread_mutex_unlock(&pool.lock);
-        bool ended = team_run(t);
-        pthread_mutex_lock(&pool.lock);
-        if (ended)
-            next_of(t);
-        else
-            put(t);
+        team *t = take(NULL);
+        if (t) {
+            run_turn(t);
+            continue;
+        }
+        pool.n_idle++;
+        pthread_cond_wait(&pool.is_work, &pool.lock);
+        pool.n_idle--;
     }
     return NULL;
 }
 
+/* Streams compute, too, while they wait: one thread less. */
 static void start(void)
 {
     if (pool.started)
         return;
     pool.started = true;
-    for (uint32_t n = 0; n < card_options_get()->threads; n++) {
+    for (uint32_t n = 1; n < card_options_get()->threads; n++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, work, NULL) == 0)
             pthread_detach(thread);
@@ -101,23 +143,22 @@ static uint32_t residents(const launch *l)
 
 bool pool_run(launch *l)
 {
-    uint32_t n = residents(l);
-    n = n < l->n_teams ? n : l->n_teams;
+    const uint32_t most = residents(l), n_threads = card_options_get()->threads;
+    l->most_under_way = most < l->n_teams ? most : l->n_teams;
+    l->n_left = l->n_teams;
     pthread_mutex_lock(&pool.lock);
     start();
-    l->n_left = l->n_teams;
-    uint32_t begun = 0;
-    for (; begun < n; begun++) {
-        team *t = team_make(l);
-        if (!t)
-            break;
-        team_begin(t, l->next_team++);
-        put(t);
-    }
-    if (begun == 0)
+    while (l->n_under_way < l->most_under_way && l->n_under_way < n_threads && begin_one(l))
+        continue;
+    if (l->n_under_way == 0)
         l->failed = true;
-    while (begun && l->n_left)
-        pthread_cond_wait(&pool.is_done, &pool.lock);
+    while (l->n_under_way && l->n_left) {
+        team *t = take(l);
+        if (t)
+            run_turn(t);
+        else
+            pthread_cond_wait(&pool.is_done, &pool.lock);
+    }
     pthread_mutex_unlock(&pool.lock);
     return !l->failed;
 }

@@ -87,7 +87,8 @@ struct launch {
     int card;
     uint32_t n_processors;
     uint32_t n_teams, next_team, n_left;
-    bool failed; /* set by any of its teams, read by all */
+    uint32_t n_under_way, most_under_way; /* teams */
+    bool failed;                          /* set by any of its teams, read by all */
 };
 
 /* Run what is left of a team for a while. Returns whether it has ended. */
