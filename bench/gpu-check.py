@@ -33,10 +33,12 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
     ("micro-qwen3.5-moe", "q8_0", "f16"), ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
     ("micro-80", "q4_0", "f16"), ("micro-96", "f16", "f16"), ("micro-phi3", "q8_0", "f16"),
     ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16"), ("micro-gemma4-wide", "q4_k_m", "f16"),
-    ("micro-gemma4-wide", "f16", "f32"), ("micro-gemma4-wide", "q4_k_m", "q8_0")]
+    ("micro-gemma4-wide", "f16", "f32"), ("micro-gemma4-wide", "q4_k_m", "q8_0"), ("micro-gemma2", "q4_k_m", "q8_0"),
+    ("micro-gpt-oss", "mxfp4", "q8_0"), ("micro-phi4-mini", "q4_k_m", "q8_0"), ("micro-96", "q4_0", "q8_0")]
 # Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.
 DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300),
-        ("micro-gemma4-wide", "q4_k_m", "f16", 1300), ("micro-gemma4-wide", "q4_k_m", "q8_0", 1300)]
+        ("micro-gemma4-wide", "q4_k_m", "f16", 1300), ("micro-gemma4-wide", "q4_k_m", "q8_0", 1300),
+        ("micro-phi4-mini", "q4_k_m", "q8_0", 1300), ("micro-gemma3", "q4_k", "q8_0", 1300)]
 # Prompts that are not read as usual: shape, type, option, what is forced, the most that logits may be off; in int8 by what
 # a value on the border of two bytes moves.
 REAL_SHAPES = ("micro-deepseek", "micro-glm-flash")

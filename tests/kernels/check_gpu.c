@@ -372,6 +372,8 @@ bool check_gpu(const kernel_table *ref, const check_wish *wish)
     if (!check_is_bench())
         check_gpu_heads();
     check_gpu_attend(ref);
+    if (!check_is_bench())
+        check_gpu_token(ref);
     check_gpu_sample();
     gpu_uploader_free(uploader);
     cuda_queue_free(queue);

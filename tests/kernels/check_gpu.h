@@ -8,12 +8,14 @@
 #include "checkkernels.h"
 #include "backend/cuda/gpu.h"
 
-/* The checks, in check_gpu_matmul.c, check_gpu_heads.c and check_gpu_attend.c. ref: the plain kernels. */
+/* The checks, in check_gpu_matmul.c, check_gpu_heads.c, check_gpu_attend.c and check_gpu_token.c. ref: the
+ * plain kernels. */
 void check_gpu_matmul(const kernel_table *ref);
 void check_gpu_moe(const kernel_table *ref);
 void check_gpu_bytes(const kernel_table *ref);
 void check_gpu_heads(void);
 void check_gpu_attend(const kernel_table *ref);
+void check_gpu_token(const kernel_table *ref);
 void check_gpu_sample(void);
 
 /* For checks of kernels that are no steps. Failures of the driver end the program. */

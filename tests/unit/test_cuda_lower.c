@@ -317,6 +317,8 @@ static void experts_are_fused(void)
     model_kind m = model_of(k);
     check_both(&m, MIXED);
     m.layers[0].cache = m.layers[1].cache = DTYPE_Q8_0;
+    check_both(&m, MIXED);
+    m.layers[0].cache = m.layers[1].cache = DTYPE_F32;
     check_both(&m, "qkv rope_kv attend output router experts_gate_up experts_down");
 }
 
@@ -474,7 +476,7 @@ static void float_matrices_have_their_kernel(void)
 static void attention_of_other_kinds_goes_by_steps_in_its_layer(void)
 {
     model_kind m = model_of(ordinary());
-    m.layers[1].head_dim = 256; /* the first layer's angles are for 128 of them */
+    m.layers[1].head_dim = 512; /* the first layer's angles are for 128 of them */
     lowered l;
     lower_model(&m, &l);
     CHECK_NAMES(&l.list.list, 0, DENSE);
@@ -486,6 +488,35 @@ static void attention_of_other_kinds_goes_by_steps_in_its_layer(void)
     k.cache = DTYPE_F32;
     m = model_of(k);
     check_both(&m, BY_STEPS);
+}
+
+/* Caches of q8_0 and heads of 256 values have kernels of their own, which any card has room for: of the
+ * least, 99 KiB, 24 are for what a block has besides. */
+static void attention_of_bytes_and_of_large_heads_is_one_launch(void)
+{
+    static const struct {
+        dtype cache;
+        int32_t head_dim;
+        const char *kernel;
+    } all[] = {{DTYPE_F16, 256, "decode_attend_256"},
+               {DTYPE_Q8_0, 64, "decode_attend_64_bytes"},
+               {DTYPE_Q8_0, 96, "decode_attend_96_bytes"},
+               {DTYPE_Q8_0, 128, "decode_attend_128_bytes"},
+               {DTYPE_Q8_0, 256, "decode_attend_256_bytes"}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        kind k = ordinary();
+        k.cache = all[i].cache;
+        k.head_dim = all[i].head_dim;
+        model_kind m = model_of(k);
+        check_both(&m, DENSE);
+        lowered l;
+        lower_model(&m, &l);
+        const device_step *attend = &l.list.list.steps[2];
+        CHECK(strcmp(attend->kernel, all[i].kernel) == 0);
+        CHECK(attend->shared_bytes <= (99 - 24) * 1024);
+        CHECK(!l.list.has_plain && !l.list.attends_plain);
+        free_lowered(&l);
+    }
 }
 
 static void a_dense_first_layer_goes_before_experts(void)
@@ -919,6 +950,7 @@ int main(void)
     CASE(norms_behind_products_are_known);
     CASE(float_matrices_have_their_kernel);
     CASE(attention_of_other_kinds_goes_by_steps_in_its_layer);
+    CASE(attention_of_bytes_and_of_large_heads_is_one_launch);
     CASE(a_dense_first_layer_goes_before_experts);
     CASE(windows_that_alternate_change_parameters_alone);
     CASE(vectors_of_other_forms_have_their_own_memory);

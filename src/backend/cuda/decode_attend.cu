@@ -1,5 +1,6 @@
 /*
- * One token: the heads are turned, the new key and value stored, and the context attended to.
+ * One token: the heads are turned, the new key and value stored, and the context attended to: caches
+ * of f16, heads of up to 128 values (others: decode_attend_rows.cuh).
  */
 #include "backend/cuda/decode_attend.cuh"
 

@@ -1,6 +1,6 @@
 /*
- * What kernels share that attend with one token: how a context is cut, the softmax of a piece, and how
- * blocks that share a head's context come together.
+ * What the kernels share that attend with one token (decode_attend.cu, decode_attend_rows.cuh): how a
+ * context is cut, the softmax of a piece, and how blocks that share a head's context come together.
  *
  * Some blocks for each head of k share its context; each warp takes pieces of 16 positions. A block
  * adds up what its warps have, and meets the others.

@@ -39,9 +39,12 @@ static bool is_tiled(const weight *w)
     return tile_kind_of(w->type) != TILE_F32 && w->n_rows % TILE_ROWS == 0;
 }
 
-static bool has_head_dim(int32_t dim)
+/* Whether there is a kernel for this cache (decode_attend*.cu). */
+static bool is_known_cache(const kv_layer *kv)
 {
-    return dim == 64 || dim == 80 || dim == 96 || dim == 128;
+    int32_t dim = kv->head_dim;
+    bool is_size = dim == 64 || dim == 96 || dim == 128 || dim == 256;
+    return kv->type == DTYPE_Q8_0 ? is_size : kv->type == DTYPE_F16 && (is_size || dim == 80);
 }
 
 /* A product into the residual, from *at on: it alone, or normed and then added. */
@@ -127,9 +130,8 @@ static bool match_heads(layer_steps *l)
         l->k_norm = at++;
     l->rope = at++;
     const kv_layer *kv = &l->rope->kv;
-    return at == l->attend && is_chain(l) && kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) &&
-           kv->v_dim == kv->head_dim && kv->page_tokens == DECODE_PAGE &&
-           l->attend->a.attend.chunk == 0 &&
+    return at == l->attend && is_chain(l) && is_known_cache(kv) && kv->v_dim == kv->head_dim &&
+           kv->page_tokens == DECODE_PAGE && l->attend->a.attend.chunk == 0 &&
            l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
            (!l->q_norm ||
             (l->q_norm->a.norm.group == kv->head_dim && !l->q_norm->a.norm.is_wide)) &&

@@ -225,7 +225,7 @@ typedef struct decode_attention {
     const float *angles;          /* [n_dims]: cos, sin; NULL: not turned */
     const float *sinks;           /* [n_heads] or NULL */
     const decode_state *state;
-    gpu_cache cache; /* F16 */
+    gpu_cache cache; /* F16 or Q8_0 */
     decode_vector next;
     float eps, scale, softcap;
     int32_t n_heads, n_dims, is_neox, window;

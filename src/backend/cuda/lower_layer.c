@@ -228,21 +228,28 @@ static void add_qkv(lowering *w, const layer_steps *l, bool makes, bool is_norme
 
 static const struct {
     int32_t dim;
-    const char *any, *neighbours, *halves;
+    const char *any, *neighbours, *halves; /* F16 */
+    const char *bytes;                     /* Q8_0 */
 } attend_names[] = {
-    {64, "decode_attend_64", "decode_attend_64_neighbours", "decode_attend_64_halves"},
-    {80, "decode_attend_80", "decode_attend_80", "decode_attend_80"},
-    {96, "decode_attend_96", "decode_attend_96_neighbours", "decode_attend_96_halves"},
-    {128, "decode_attend_128", "decode_attend_128_neighbours", "decode_attend_128_halves"},
+    {64, "decode_attend_64", "decode_attend_64_neighbours", "decode_attend_64_halves",
+     "decode_attend_64_bytes"},
+    {80, "decode_attend_80", "decode_attend_80", "decode_attend_80", NULL},
+    {96, "decode_attend_96", "decode_attend_96_neighbours", "decode_attend_96_halves",
+     "decode_attend_96_bytes"},
+    {128, "decode_attend_128", "decode_attend_128_neighbours", "decode_attend_128_halves",
+     "decode_attend_128_bytes"},
+    {256, "decode_attend_256", "decode_attend_256", "decode_attend_256", "decode_attend_256_bytes"},
 };
 
-/* The kernel for heads of this size: those that are turned as a whole in all layers, without caps,
- * have quicker ones. */
-static const char *attend_name(const decode_form *f, int32_t head_dim)
+/* The kernel for heads of this size: of f16 those that are turned as a whole in all layers, without
+ * caps, have quicker ones. */
+static const char *attend_name(const decode_form *f, const kv_layer *kv)
 {
-    int at = 0;
+    int32_t at = 0, head_dim = kv->head_dim;
     while (attend_names[at].dim != head_dim)
         at++;
+    if (kv->type == DTYPE_Q8_0)
+        return attend_names[at].bytes;
     bool is_neox = false;
     for (int32_t i = 0; i < f->n_segments; i++) {
         const layer_steps *l = &f->segments[i].l;
@@ -254,6 +261,15 @@ static const char *attend_name(const decode_form *f, int32_t head_dim)
         is_neox |= turns && l->rope->a.rope.is_neox;
     }
     return is_neox ? attend_names[at].halves : attend_names[at].neighbours;
+}
+
+/* What a block of it asks for: of each warp keys and values of 16 positions, once or twice. */
+static uint32_t attend_bytes(const kv_layer *kv)
+{
+    bool has_bytes = kv->type == DTYPE_Q8_0;
+    uint32_t row =
+        has_bytes ? (uint32_t)row_bytes(DTYPE_Q8_0, kv->head_dim) : 2 * (uint32_t)kv->head_dim + 16;
+    return DECODE_ATTEND_WARPS * (has_bytes || kv->head_dim <= 128 ? 2 : 1) * 2 * 16 * row;
 }
 
 gpu_cache lower_cache(const lowering *w, const kv_layer *kv)
@@ -288,7 +304,7 @@ static void divide_context(const gpu *g, int32_t n_kv_heads, device_step *d)
     d->most_blocks = has_clusters || most < 2 ? 1u << log2 : (uint32_t)most;
 }
 
-static void add_attention(lowering *w, const layer_steps *l)
+void lower_add_attention(lowering *w, const layer_steps *l)
 {
     decode_vector next = lower_vector(w, FOR_OUTPUT, l->o);
     if (l->attends_by_steps) {
@@ -299,13 +315,12 @@ static void add_attention(lowering *w, const layer_steps *l)
         return;
     }
     const kv_layer *kv = &l->rope->kv;
-    device_step *d = lower_add(w, "attend", attend_name(w->f, kv->head_dim), l->qkv + 1, l->attend);
+    device_step *d = lower_add(w, "attend", attend_name(w->f, kv), l->qkv + 1, l->attend);
     if (!d)
         return;
     d->grid = (uint32_t)kv->n_heads;
     d->block = 32 * DECODE_ATTEND_WARPS;
-    d->shared_bytes = d->most_bytes =
-        (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * kv->head_dim + 16));
+    d->shared_bytes = d->most_bytes = attend_bytes(kv);
     divide_context(w->g, kv->n_heads, d);
     if (d->most_cluster > w->out->most_cluster)
         w->out->most_cluster = d->most_cluster;
@@ -468,7 +483,7 @@ void lower_add_layer(lowering *w, int32_t i)
     if (!is_made && !makes)
         lower_enter(w, l->norm, l->qkv, lower_vector(w, FOR_QKV, l->qkv));
     add_qkv(w, l, makes, !is_made && !makes);
-    add_attention(w, l);
+    lower_add_attention(w, l);
     handover amid = {.norm = l->ffn_norm ? l->ffn_norm->a.norm.weight : NULL};
     if (l->is_attention)
         amid = to_nobody(w, l);

@@ -69,6 +69,9 @@ decode_input lower_input(const step *s, const step_form *f);
 /* Lets a product make its input by itself. */
 void lower_make_input(decode_product_any *p, const decode_input *in);
 
+/* What lies between q k v and the output's product: one launch, or the plan's steps. */
+void lower_add_attention(lowering *w, const layer_steps *l);
+
 /* The layer that is segment i. */
 void lower_add_layer(lowering *w, int32_t i);
 
