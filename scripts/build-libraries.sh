@@ -5,6 +5,7 @@
 #
 # FOLDER gets include/, lib/ and lib/pkgconfig/. What is there already is not built again. A build of lace
 # finds it with PKG_CONFIG_LIBDIR=FOLDER/lib/pkgconfig. libedit is left out: lace then reads plain lines.
+# Those of images are for musl alone, and want cmake: on Windows no image is read.
 set -euo pipefail
 kind=${1:?windows or musl} prefix=${2:?a folder}
 mkdir -p "$prefix/src"
@@ -97,10 +98,29 @@ openssl() {
         make -j"$jobs" build_libs && make install_dev
 }
 
+zlib() {
+    CC=$cc CFLAGS=$flags ./configure --prefix="$prefix" --static && make -j"$jobs" libz.a && make install
+}
+
+# Without its assembler, which would want nasm: it is the slower one.
+jpeg() {
+    cmake -S . -B made -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$cc -DCMAKE_C_FLAGS="$flags" \
+        -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR="$prefix/lib" \
+        -DENABLE_SHARED=OFF -DWITH_SIMD=OFF -DWITH_TURBOJPEG=OFF &&
+        make -C made -j"$jobs" && make -C made install
+}
+
 made libutf8proc utf8proc utf8proc
 made libjansson jansson jansson
 made libpcre2-8 pcre2 configured --enable-jit --disable-pcre2grep-jit
 made libssl openssl openssl
 # Last, because it uses OpenSSL.
 made libevent libevent configured --disable-samples --disable-libevent-regress --disable-debug-mode
+if [ $kind = musl ]; then
+    made libz zlib zlib
+    made libjpeg libjpeg-turbo jpeg
+    made libpng16 libpng1.6 configured CPPFLAGS="-I$prefix/include" LDFLAGS="-L$prefix/lib"
+    made libwebp libwebp configured --disable-libwebpmux --disable-libwebpdemux --disable-png --disable-jpeg \
+        --disable-tiff --disable-gif --disable-gl --disable-sdl
+fi
 echo "$prefix: $(cd "$prefix/lib" && echo *.a)"

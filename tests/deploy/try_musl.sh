@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole program with musl in place of glibc (musl-tools), in one static file; and tests of the library.
+# The whole program with musl in place of glibc (musl-tools), in one static file; and tests.
 #
 #   tests/deploy/try_musl.sh [TEST...]       with the network, for apt-get source
 #
@@ -8,16 +8,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 libraries=$(pwd)/build/musl/libraries
-tests=${*:-test_base test_tokenizer test_session test_batcher test_conversation test_grammar test_file_write}
+tests=${*:-unit/test_base unit/test_tokenizer unit/test_session unit/test_batcher unit/test_conversation
+    unit/test_grammar unit/test_file_write unit/test_gguf unit/test_safetensors unit/test_unpack unit/test_image
+    unit/test_cli_run unit/test_cli_embed server/test_fields server/test_images golden/test_golden}
 command -v musl-gcc >/dev/null || { echo "try_musl: musl-tools is missing" >&2; exit 1; }
 scripts/build-libraries.sh musl "$libraries"
 
 # The kernel's own headers (futex) are glibc's neighbours; musl's go first.
 export PKG_CONFIG_LIBDIR=$libraries/lib/pkgconfig
-make -j2 B=build/musl CC="${MUSL_CC:-musl-gcc}" NVCC= VULKAN= CURL= MPICC= IMAGES= EDIT= WERROR= SAN= \
-    LIBS="$(pkg-config --static --libs libevent_openssl libssl libcrypto libevent libpcre2-8 libutf8proc jansson)" \
+make -j2 B=build/musl CC="${MUSL_CC:-musl-gcc}" NVCC= VULKAN= CURL= MPICC= IMAGES=yes EDIT= WERROR= SAN= \
+    LIBS="$(pkg-config --static --libs libevent_openssl libssl libcrypto libevent libpcre2-8 libutf8proc jansson libjpeg libpng libwebp)" \
     OPT="-O3 -g1 -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu" \
-    LDFLAGS="-static" build/musl/lace $(printf 'build/musl/tests/unit/%s ' $tests)
+    LDFLAGS="-static" build/musl/lace $(printf 'build/musl/tests/%s ' $tests)
 file -b build/musl/lace
 ls -l build/musl/lace | awk '{print "lace: " $5 " bytes"}'
 build/musl/lace --version
@@ -33,4 +35,4 @@ curl -s -H 'Content-Type: application/json' http://127.0.0.1:18083/v1/completion
 echo
 kill $server
 wait $server || true
-scripts/run-tests.pl $(printf 'build/musl/tests/unit/%s ' $tests)
+LACE_SHARED=none LACE_BIN=build/musl/lace scripts/run-tests.pl $(printf 'build/musl/tests/%s ' $tests)
