@@ -243,6 +243,8 @@ static void a_rival_that_can_run_nothing_is_an_error_behind_the_results(void)
 
 static void a_rival_that_fails_is_an_error(void)
 {
+    command_run("bench " MODEL " --against $dir/absent"); /* before anything is measured */
+    command_check_error("/absent: No such file or directory");
     command_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
     CHECK(ran.code == 1 && strstr(ran.err, "absent: No such file"));
     command_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against false");
