@@ -9,7 +9,9 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 
-enum { LONG_PROMPT = 64 }; /* tokens; less needs no sign of life, whatever the model */
+enum { LONG_PROMPT = 64 }; /* tokens; less needs no sign of life, once the weights are in memory */
+static const uint64_t LARGE_BYTES =
+    500 << 20; /* of weights, which the first tokens read from the disk */
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
@@ -119,13 +121,24 @@ static void begin_reply(writing *x)
     end_part(x); /* printing the prompt is no part of the reply's time */
 }
 
+/* Whether the weights of a large model may lie on the disk still. */
+static bool begins_large(const writer *w)
+{
+    lace_model_info info;
+    lace_model_describe(w->model, &info);
+    return w->n_steps == 0 && info.weight_bytes >= LARGE_BYTES;
+}
+
 /* How far the prompt is read; a bar only before there is text on the screen. */
 static void show_prompt(writing *x, const lace_generation_stats *s)
 {
     x->report->n_used = (size_t)s->n_read;
     if (!x->report->is_read) {
         x->report->n_cached = (size_t)s->n_cached;
-        if (s->n_read == s->n_cached && s->n_prompt - s->n_cached > LONG_PROMPT)
+        bool is_first = s->n_read == s->n_cached;
+        if (is_first && begins_large(x->w))
+            progress_show(&x->bar, "reading the model and the prompt");
+        else if (is_first && s->n_prompt - s->n_cached > LONG_PROMPT)
             progress_show(&x->bar, "reading the prompt");
         else
             progress_report(&x->bar, "reading the prompt", (double)s->n_read / (double)s->n_prompt);
