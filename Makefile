@@ -419,7 +419,7 @@ run-test-vulkan:
 
 # A choice of what a card is tried with: kernels against their references, and whole models. About three
 # minutes of processor time. Everything else that LACE_DEVICE=cuda means runs in the same way.
-CARD_CHECKS := rms_norm,layer_norm,conv,delta,route,scan,mix,match,cutoff,lora_down,lora_up,add_given
+CARD_CHECKS := rms_norm,layer_norm,conv,delta,route,scan,mix,match,cutoff,lora_down,lora_up,add_given,gpu_token
 CARD_TYPES  := f16,q8_0,q4_k,s4
 test-card: $(SOFT_CARD) $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/unit/test_cuda
 	@if [ -z "$(CUDA_SRC)" ]; then echo "skipped: CUDA kernels on a card of software: nvcc is not installed"; \
