@@ -11,6 +11,7 @@
 
 #include "ptx_address.h"
 #include "ptx_decode.h"
+#include "ptx_races.h"
 
 typedef struct async_copy {
     uint32_t lanes; /* whose copies are not done yet */
@@ -73,6 +74,8 @@ static void copy_later(warp *w, const instr *i, uint32_t mask)
     if (reads && !lane_pointers(w, i, 1, i->offset, SPACE_GLOBAL,
                                 n_bytes[first] ? n_bytes[first] : 1, i->n_bytes, reads, from))
         return;
+    if (w->block->uses)
+        races_note(w, i, mask, to, i->n_bytes, true);
     async_copy *c = &a->copies[a->n++];
     c->lanes = mask;
     c->place_bytes = i->n_bytes;
@@ -121,14 +124,30 @@ static void finish_copies(warp *w, uint32_t mask, uint32_t but, bool everything)
     a->n = kept;
 }
 
+/* The bytes come when they are waited for, or before. */
+static void note_copies(warp *w, const instr *i, uint32_t mask, uint32_t but, bool everything)
+{
+    const async_copies *a = w->async;
+    for (size_t n = 0; a && n < a->n; n++) {
+        const async_copy *c = &a->copies[n];
+        uint32_t due = 0;
+        for (int l = 0; l < N_LANES; l++)
+            due |= (uint32_t)(everything || c->group[l] + but < a->n_groups[l]) << l;
+        races_note(w, i, due & mask & c->lanes, c->to, c->place_bytes, true);
+    }
+}
+
 static void wait_group(warp *w, const instr *i, uint32_t mask)
 {
+    if (w->block->uses)
+        note_copies(w, i, mask, (uint32_t)i->offset, false);
     finish_copies(w, mask, (uint32_t)i->offset, false);
 }
 
 static void wait_all(warp *w, const instr *i, uint32_t mask)
 {
-    (void)i;
+    if (w->block->uses)
+        note_copies(w, i, mask, 0, true);
     finish_copies(w, mask, 0, true);
 }
 

@@ -5,6 +5,7 @@
 #include "bulk_copy.h"
 #include "ptx_address.h"
 #include "ptx_hopper.h"
+#include "ptx_races.h"
 
 static bulk_copies *copies_of(warp *w, const instr *i)
 {
@@ -74,6 +75,8 @@ static const char *ask_barrier(warp *w, const instr *i, int lane)
     if (!bar)
         return NULL;
     const char *wrong = bulk_wait(w->block->team->bulk, bar, word_of(w, i, 2, lane), &out);
+    if (out)
+        races_pass(w->block);
     *p = out ? *p | 1u << lane : *p & ~(1u << lane);
     return wrong;
 }

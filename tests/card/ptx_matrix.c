@@ -3,6 +3,7 @@
 
 #include "ptx_address.h"
 #include "ptx_decode.h"
+#include "ptx_races.h"
 #include "warp_matrix.h"
 
 enum { MOST_REGISTERS = 16 };
@@ -39,14 +40,21 @@ static void multiply(warp *w, const instr *i, uint32_t mask)
         warp_fault(w, i, 0, "%s", wrong);
 }
 
+/* Those whose addresses count: eight for each matrix. */
+static uint32_t matrix_lanes(const instr *i)
+{
+    return i->n_list == 4 ? FULL_MASK : (1u << 8 * i->n_list) - 1;
+}
+
 static void load_matrices(warp *w, const instr *i, uint32_t mask)
 {
     uint32_t *r[4];
     uint8_t *at[N_LANES];
     if (!is_whole(w, i, mask) ||
-        !lane_pointers(w, i, 0, i->offset, SPACE_SHARED, 16, 16,
-                       i->n_list == 4 ? FULL_MASK : (1u << 8 * i->n_list) - 1, at))
+        !lane_pointers(w, i, 0, i->offset, SPACE_SHARED, 16, 16, matrix_lanes(i), at))
         return;
+    if (w->block->uses)
+        races_note(w, i, matrix_lanes(i), at, 16, false);
     rows_at(w, w->kernel->lists + i->first, i->n_list, r);
     warp_load_matrices(r, (int)i->n_list, i->mode, (const void *const *)at);
 }
@@ -56,9 +64,10 @@ static void store_matrices(warp *w, const instr *i, uint32_t mask)
     uint32_t *r[4];
     uint8_t *at[N_LANES];
     if (!is_whole(w, i, mask) ||
-        !lane_pointers(w, i, 0, i->offset, SPACE_SHARED, 16, 16,
-                       i->n_list == 4 ? FULL_MASK : (1u << 8 * i->n_list) - 1, at))
+        !lane_pointers(w, i, 0, i->offset, SPACE_SHARED, 16, 16, matrix_lanes(i), at))
         return;
+    if (w->block->uses)
+        races_note(w, i, matrix_lanes(i), at, 16, true);
     rows_at(w, w->kernel->lists + i->first, i->n_list, r);
     warp_store_matrices(r, (int)i->n_list, i->mode, (void *const *)at);
 }

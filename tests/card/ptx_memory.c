@@ -3,6 +3,7 @@
 
 #include "ptx_address.h"
 #include "ptx_decode.h"
+#include "ptx_races.h"
 
 /* ---- Loads ----------------------------------------------------------------------------------- */
 
@@ -32,6 +33,8 @@ static void load(warp *w, const instr *i, uint32_t mask)
     uint32_t all = (uint32_t)i->n_bytes * i->n_elements;
     if (!lane_pointers(w, i, 1, i->offset, (space_kind)i->space, all, all, mask, at))
         return;
+    if (w->block->uses)
+        races_note(w, i, mask, at, all, false);
     const uint32_t *lists = w->kernel->lists + i->first;
     const int kind = i->n_bytes * 4 + i->is_signed * 2 + i->is_wide;
     if (all == 4 && !i->is_wide && mask == FULL_MASK && lists[0] != SINK && is_row(at)) {
@@ -117,6 +120,8 @@ static void store(warp *w, const instr *i, uint32_t mask)
     uint32_t all = (uint32_t)i->n_bytes * i->n_elements;
     if (!lane_pointers(w, i, 0, i->offset, (space_kind)i->space, all, all, mask, at))
         return;
+    if (w->block->uses)
+        races_note(w, i, mask, at, all, true);
     const uint32_t *lists = w->kernel->lists + i->first;
     for (uint32_t e = 0; e < i->n_elements; e++) {
         switch (i->n_bytes * 2 + i->is_wide) {

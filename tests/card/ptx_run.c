@@ -10,6 +10,7 @@
 
 #include "card_options.h"
 #include "ptx_async.h"
+#include "ptx_races.h"
 #include "ptx_hopper.h"
 
 enum {
@@ -48,6 +49,7 @@ void warp_fault(warp *w, const instr *i, int lane, const char *format, ...)
 
 static void open_barrier(block *b, uint32_t n)
 {
+    races_pass(b);
     b->arrived[n] = 0;
     b->expected[n] = 0;
     for (uint32_t k = 0; k < b->n_warps; k++) {
@@ -73,6 +75,8 @@ static void look_at_cluster(team *t)
         return;
     t->cluster_arrived = 0;
     t->cluster_phase++;
+    for (uint32_t k = 0; k < t->n_blocks; k++)
+        races_pass(&t->blocks[k]);
     for (uint32_t k = 0; k < t->n_blocks; k++)
         for (uint32_t n = 0; n < t->blocks[k].n_warps; n++) {
             warp *w = &t->blocks[k].warps[n];
@@ -445,6 +449,7 @@ team *team_make(launch *l)
         b->n_threads = n_threads;
         b->shared = p;
         p += rounded(l->all_shared);
+        races_make(b);
         b->warps = calloc(n_warps, sizeof *b->warps);
         if (!b->warps) {
             team_free(t);
@@ -478,6 +483,7 @@ void team_begin(team *t, uint32_t number)
         b->index[1] = number / clusters_x % l->grid[1];
         b->index[2] = number / clusters_x / l->grid[1];
         memset(b->shared, 0xFF, l->all_shared);
+        races_pass(b);
         memset(b->arrived, 0, sizeof b->arrived);
         memset(b->expected, 0, sizeof b->expected);
         b->n_alive = b->n_threads;
@@ -504,6 +510,7 @@ void team_free(team *t)
             group_free(&b->warps[m]);
         }
         free(b->warps);
+        races_free(b);
     }
     async_team_free(t);
     bulk_team_free(t);

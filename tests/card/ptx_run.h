@@ -56,6 +56,8 @@ struct block {
     uint32_t n_warps;
     uint8_t *shared;
     uint32_t n_threads, n_alive;
+    struct shared_use *uses; /* NULL: races are not looked for */
+    uint32_t phase;          /* between barriers */
     uint32_t arrived[N_BARRIERS], expected[N_BARRIERS];
     uint32_t cluster_arrived;
 };

@@ -217,8 +217,9 @@ static void what_is_not_known_is_refused(void)
     CHECK(run("mov.u32 %r10, 1; bra $NOWHERE;", 1, 32, 0) == INVALID_PTX);
 }
 
-/* A card that failed computes nothing more, so each of these has a process of its own. */
-static void check_fault(const char *body, unsigned threads, const char *says)
+/* A card that failed computes nothing more, so each of these has a process of its own. `says`: what is
+ * told; NULL: nothing is wrong. */
+static void check_fault(const char *options, const char *body, unsigned threads, const char *says)
 {
     char line[512] = "";
     fflush(stdout);
@@ -227,37 +228,59 @@ static void check_fault(const char *body, unsigned threads, const char *says)
     pid_t child = fork();
     if (child == 0) {
         dup2(fileno(told), STDERR_FILENO);
+        setenv("LACE_CARD", options, 1);
+        const int want = says ? ILLEGAL_ADDRESS : 0;
         int r = start() ? run(body, 1, threads, 0) : -1;
         int later = run("mov.u32 %r10, 1;", 1, 1, 0);
-        _exit(r == ILLEGAL_ADDRESS && later == ILLEGAL_ADDRESS ? 0 : 1);
+        _exit(r == want && later == want ? 0 : 1);
     }
     int status;
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     rewind(told);
-    CHECK(fgets(line, sizeof line, told));
-    if (!CHECK(strstr(line, says)))
+    if (says)
+        CHECK(fgets(line, sizeof line, told));
+    if (says && !CHECK(strstr(line, says)))
         tap_note("expected: %s; told: %s", says, line);
     fclose(told);
 }
 
 static void faults_are_told_and_end_the_card(void)
 {
-    check_fault("ld.global.u32 %r10, [%rd3+1048576];", 32, "thread 0, line 12 of the PTX: 4 bytes");
-    check_fault("setp.ne.s32 %p1, %r2, 17; @%p1 bra $END; st.global.u32 [%rd3+2], %r2;\n$END:", 32,
+    check_fault("", "ld.global.u32 %r10, [%rd3+1048576];", 32,
+                "thread 0, line 12 of the PTX: 4 bytes");
+    check_fault("",
+                "setp.ne.s32 %p1, %r2, 17; @%p1 bra $END; st.global.u32 [%rd3+2], %r2;\n$END:", 32,
                 "thread 17, line 12 of the PTX: address");
-    check_fault(".shared .align 4 .b8 room[64]; mov.u32 %r6, room; shl.b32 %r7, %r2, 2;\n"
+    check_fault("",
+                ".shared .align 4 .b8 room[64]; mov.u32 %r6, room; shl.b32 %r7, %r2, 2;\n"
                 "add.s32 %r8, %r6, %r7; st.shared.u32 [%r8], %r2;",
                 32, "thread 16");
-    check_fault("setp.lt.u32 %p1, %r2, 32; @%p1 bra $END; bar.sync 0; $END: bar.sync 1;", 64,
+    check_fault("", "setp.lt.u32 %p1, %r2, 32; @%p1 bra $END; bar.sync 0; $END: bar.sync 1;", 64,
                 "wait for each other");
-    check_fault("setp.lt.u32 %p1, %r2, 16; @%p1 bra $END; bar.warp.sync -1; $END: bar.sync 1;", 32,
-                "wait for each other");
+    check_fault("", "setp.lt.u32 %p1, %r2, 16; @%p1 bra $END; bar.warp.sync -1; $END: bar.sync 1;",
+                32, "wait for each other");
+}
+
+static void races_are_told_where_they_are_asked_for(void)
+{
+    /* Each thread reads what one of the other warp has written. */
+    static const char body[] = ".shared .align 4 .b8 room[256]; mov.u32 %%r6, room;\n"
+                               "shl.b32 %%r7, %%r2, 2; add.s32 %%r8, %%r6, %%r7;\n"
+                               "xor.b32 %%r9, %%r7, 128; add.s32 %%r9, %%r6, %%r9;\n"
+                               "st.shared.u32 [%%r8], %%r2; %s ld.shared.u32 %%r10, [%%r9];";
+    char wrong[512], right[512];
+    snprintf(wrong, sizeof wrong, body, "");
+    snprintf(right, sizeof right, body, "bar.sync 0;");
+    check_fault("races=1", wrong, 64, "no barrier lies between");
+    check_fault("races=1", right, 64, NULL);
+    check_fault("", wrong, 64, NULL);
 }
 
 int main(void)
 {
     /* Before there are threads. */
     CASE(faults_are_told_and_end_the_card);
+    CASE(races_are_told_where_they_are_asked_for);
     if (!CHECK(start()))
         return tap_end();
     CASE(lanes_meet_again_behind_branches);
