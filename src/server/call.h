@@ -47,6 +47,9 @@ typedef struct route {
  * as the value of the header Allow, a literal; NULL: there is nothing at it. */
 const route *route_find(text method, text path, const char **allow);
 
+/* Why there is nothing at a path, with what to use instead where other servers have something. */
+const char *route_missing(text path);
+
 /* ---- What was asked -------------------------------------------------------------------------- */
 
 server *call_server(const call *c);

@@ -240,7 +240,7 @@ static void on_head(conn *c)
     if (!r && allow)
         return refuse_method(c, allow);
     if (!r)
-        return refuse(c, 404, "there is nothing at this path");
+        return refuse(c, 404, route_missing(p->path));
     bool is_post = text_is(p->method, "POST");
     if (http_parser_header(p, "content-encoding").data)
         return refuse(c, 415, "Content-Encoding is not supported");

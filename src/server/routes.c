@@ -81,3 +81,27 @@ const route *route_find(text method, text path, const char **allow)
     *allow = methods[has];
     return NULL;
 }
+
+const char *route_missing(text path)
+{
+    static const struct {
+        const char *begins, *reason;
+    } known[] = {
+        {"/v1/v1/", "/v1 stands twice in this path: give the client a base URL without /v1"},
+        {"/v1/api/", "give clients of Ollama a base URL without /v1"},
+        {"/api/pull", "models are fetched on the server's machine: lace pull NAME"},
+        {"/api/delete", "models are removed on the server's machine: lace rm NAME"},
+        {"/api/create", "models are files: lace serve --models FILE gives them names and options"},
+        {"/api/copy", "models are files: lace serve --models FILE gives them names and options"},
+        {"/api/push", "models are not uploaded"},
+        {"/slots", "there are no slots; /metrics says what runs"},
+        {"/v1/audio/", "the server reads and writes no sound"},
+        {"/v1/images/", "the server makes no images; it reads them in messages"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i].begins);
+        if (path.size >= n && memcmp(path.data, known[i].begins, n) == 0)
+            return known[i].reason;
+    }
+    return "there is nothing at this path (docs/server-api.md has those that there are)";
+}

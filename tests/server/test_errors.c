@@ -99,6 +99,25 @@ static void refusals_before_routing_have_the_form_of_their_family(void)
     check_form("nowhere", 'o', 404, "");
     served_get(&s, "/v1/nowhere", &a);
     check_form("nowhere", 'i', 404, "invalid_request_error");
+    CHECK(strstr(a.body, "there is nothing at this path"));
+}
+
+static void paths_of_other_servers_say_what_to_use(void)
+{
+    static const struct {
+        const char *path, *part;
+    } rows[] = {
+        {"/api/pull", "lace pull NAME"},
+        {"/v1/v1/messages", "a base URL without /v1"},
+        {"/v1/api/chat", "a base URL without /v1"},
+        {"/slots/0", "/metrics says what runs"},
+        {"/v1/images/generations", "makes no images"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        served_request(&s, "POST", rows[i].path, JSON_TYPE, "{}", 2, &a);
+        if (!CHECK(a.status == 404 && strstr(a.body, rows[i].part)))
+            tap_note("%s: %d %s", rows[i].path, a.status, a.body ? a.body : "");
+    }
 }
 
 static void allow_names_the_methods_that_a_path_has(void)
@@ -289,6 +308,7 @@ int main(void)
         return 1;
     }
     CASE(refusals_before_routing_have_the_form_of_their_family);
+    CASE(paths_of_other_servers_say_what_to_use);
     CASE(allow_names_the_methods_that_a_path_has);
     CASE(too_many_large_requests_are_refused_in_their_form);
     CASE(an_error_names_the_field_as_it_was_written);
