@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <jpeglib.h>
+#include <jerror.h>
 #include <png.h>
 #include <webp/decode.h>
 
@@ -58,10 +59,13 @@ static void jpeg_leave(j_common_ptr c)
     longjmp(f->back, 1);
 }
 
-/* Files with many faults would be decoded for ever; a cut one ends with such a message, too. */
+/*
+ * Files with many faults would be decoded for ever; a cut one ends with such a message, too. Bytes
+ * that stand between what markers begin are no part of the image: some cameras leave a few.
+ */
 static void jpeg_note(j_common_ptr c, int level)
 {
-    if (level < 0)
+    if (level < 0 && c->err->msg_code != JWRN_EXTRANEOUS_DATA)
         jpeg_leave(c);
 }
 

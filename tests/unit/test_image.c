@@ -78,6 +78,26 @@ static void pixels_are_what_was_drawn(void)
     pixels_free(&q);
 }
 
+/* Bytes of no meaning in front of the end, as some cameras leave them. */
+static void photos_may_have_bytes_to_spare(void)
+{
+    lace_error err = {0};
+    pixels p, q = {0};
+    buf bytes;
+    buf_init(&bytes, 1 << 20);
+    CHECK(decode("rgb.jpg", &p, &err) == LACE_OK);
+    CHECK(file_read(CORPUS "rgb.jpg", &bytes, &err) == LACE_OK && bytes.size > 2);
+    bytes.size -= 2; /* the end's marker */
+    CHECK(buf_append(&bytes, "\0\0\0\0\xff\xd9", 6) == LACE_OK);
+    if (CHECK(decode_apart(bytes.data, bytes.size, NULL, &q, &err) == LACE_OK && p.rgb))
+        CHECK(memcmp(p.rgb, q.rgb, 3 * 20 * 14) == 0);
+    else
+        tap_note("%s", err.text);
+    buf_deinit(&bytes);
+    pixels_free(&p);
+    pixels_free(&q);
+}
+
 static void bad_files_cost_a_line(void)
 {
     static const char *const files[] = {"bomb.png",          "bomb.jpg",       "bomb.webp",
@@ -299,6 +319,7 @@ int main(void)
 {
     tap_case("good_files_are_decoded", good_files_are_decoded);
     tap_case("pixels_are_what_was_drawn", pixels_are_what_was_drawn);
+    tap_case("photos_may_have_bytes_to_spare", photos_may_have_bytes_to_spare);
     tap_case("bad_files_cost_a_line", bad_files_cost_a_line);
     tap_case("changed_files_end", changed_files_end);
     tap_case("time_is_limited", time_is_limited);
