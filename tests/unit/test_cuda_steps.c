@@ -581,7 +581,7 @@ static void layers_of_other_forms_are_fused(void)
          "add add gate_up product norm_add product glu matmul add mix embed product product "
          "norm_add"},
         {"gemma4", 0,
-         "qkv heads attend output norm_add gate_up down norm_add product product rms_norm add"},
+         "qkv heads attend output norm_add gate_up down norm_add product product norm_add"},
         {"gemma4", -1, "begin embed product rms_norm add rope_table rope_table head"},
         {"granitehybrid", 0, "product scan product_add gate_up down"},
         {"falcon-h1", 0,

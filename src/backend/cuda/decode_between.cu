@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(DECODE_JOIN_THREADS)
     for (int n = 0; n < MANY; n++) {
         int i = 4 * tid + n * STEP;
         y[n] = i < p.width ? __ldcg((const float4 *)(p.y + i)) : zero;
-        x[n] = i < p.width ? __ldcg((const float4 *)(p.residual + i)) : zero;
+        x[n] = i < p.width ? __ldcg((const float4 *)(p.before + i)) : zero;
     }
 #pragma unroll
     for (int n = 0; n < MANY; n++)
@@ -42,10 +42,10 @@ extern "C" __global__ void __launch_bounds__(DECODE_JOIN_THREADS)
     sum = 0;
 #pragma unroll
     for (int n = 0; n < MANY; n++) {
-        x[n].x += scale * y[n].x * weight[n].x;
-        x[n].y += scale * y[n].y * weight[n].y;
-        x[n].z += scale * y[n].z * weight[n].z;
-        x[n].w += scale * y[n].w * weight[n].w;
+        x[n].x = fmaf(scale * y[n].x, weight[n].x, __fmul_rn(p.keep, x[n].x));
+        x[n].y = fmaf(scale * y[n].y, weight[n].y, __fmul_rn(p.keep, x[n].y));
+        x[n].z = fmaf(scale * y[n].z, weight[n].z, __fmul_rn(p.keep, x[n].z));
+        x[n].w = fmaf(scale * y[n].w, weight[n].w, __fmul_rn(p.keep, x[n].w));
         sum += dot4(x[n], x[n]);
     }
 #pragma unroll

@@ -263,10 +263,11 @@ typedef struct decode_join {
     const float *y, *norm;  /* [width] */
     const float *next_norm; /* [width] or NULL: next is the residual */
     float *residual;
+    const float *before; /* [width] what it was: where it is, or elsewhere, times `keep` */
     decode_vector next;
     float *next_squares; /* [1] */
     int32_t width;
-    float eps, scale;
+    float eps, scale, keep;
 } decode_join;
 
 /* next = x */

@@ -234,15 +234,20 @@ static void match_add(matcher *m, const step *s)
     }
 }
 
-/* A norm, and its result added. */
+/* A norm, and its result added to something that stays where it is; or something added to it. */
 static void match_join(matcher *m, const step *s, const step *end)
 {
     const step *add = s + 1;
     if (s->op != OP_RMS_NORM || add >= end || add->op != OP_ADD || s->row_factor > 1 ||
         s->a.norm.group != s->in[0].width || s->in[0].width > DECODE_JOIN_WIDTH ||
-        only_reader(m, s) != add || add->in[0].value != s->out[0].value ||
         m->forms[add - m->p->steps].is_layers || !is_aligned(m->p, &s->in[0]) ||
         !is_aligned(m->p, &add->out[0]) || overlap(m->p, &s->in[0], &add->out[0]))
+        return;
+    int32_t normed = s->out[0].value;
+    bool is_added = add->in[0].value == normed && only_reader(m, s) == add,
+         is_first = add->out[0].value == normed && add->in[0].value != normed &&
+                    is_aligned(m->p, &add->in[0]) && !overlap(m->p, &add->in[0], &add->out[0]);
+    if (!is_added && !is_first)
         return;
     m->forms[s - m->p->steps].use = USE_JOIN;
     m->forms[add - m->p->steps].use = USE_NOTHING;

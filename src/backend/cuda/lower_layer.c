@@ -363,11 +363,13 @@ static void add_join(lowering *w, const step *norm, const step *plus, handover t
                               .norm = norm->a.norm.weight,
                               .next_norm = to.norm,
                               .residual = w->m->residual,
+                              .before = w->m->residual,
                               .next = to.v,
                               .next_squares = squares,
                               .width = (int32_t)norm->in[0].width,
                               .eps = norm->a.norm.eps,
-                              .scale = plus->a.add.scale};
+                              .scale = plus->a.add.scale,
+                              .keep = 1};
 }
 
 /* Output and down: into the residual, and on as the input of what follows. norm, plus: NULL if

@@ -371,10 +371,11 @@ static void add_heads(lowering *w, const step *s, const step_form *f)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* y += norm(x) */
+/* y += norm(x), or y = norm(x) and then y += z */
 static void add_join(lowering *w, const step *norm)
 {
     const step *plus = norm + 1, *first = begin_with(w, norm, false);
+    bool is_first = plus->out[0].value == norm->out[0].value;
     device_step *d = lower_add(w, "norm_add", "decode_join_kernel", first, plus);
     w->next = plus + 1;
     if (!d)
@@ -384,9 +385,13 @@ static void add_join(lowering *w, const step *norm)
     d->a.join = (decode_join){.y = (const float *)norm->in[0].data,
                               .norm = norm->a.norm.weight,
                               .residual = (float *)plus->out[0].data,
+                              .before = (float *)plus->in[0].data,
                               .width = (int32_t)norm->in[0].width,
                               .eps = norm->a.norm.eps,
-                              .scale = plus->a.add.scale};
+                              .scale = is_first ? 1 : plus->a.add.scale,
+                              .keep = is_first ? plus->a.add.scale : 1};
+    if (!is_first)
+        d->a.join.before = d->a.join.residual;
 }
 
 void lower_add_steps(lowering *w, const step *first, const step *end)
