@@ -53,6 +53,11 @@ class Llama:
                            device="cpu" if n_gpu_layers == 0 else "auto", vocab_only=vocab_only)
         self._n_ctx = n_ctx or min(self.model.info.n_context, 4096)
 
+    @classmethod
+    def from_pretrained(cls, repo_id: str, filename: str = "", **other: Any) -> "Llama":
+        raise NotImplementedError(f"from_pretrained: run \"lace pull {repo_id}:QUANT\" once, "
+                                  f"then Llama(\"{repo_id}:QUANT\")")
+
     # ---- Tokens
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> List[int]:

@@ -273,6 +273,8 @@ def test_the_rest_like_llama_cpp(llm):
     assert yes["choices"][0]["text"] == "yes"
     with pytest.raises(NotImplementedError, match="lora_path"):
         Llama(MODEL, lora_path="x")
+    with pytest.raises(NotImplementedError, match="lace pull a/b:QUANT"):
+        Llama.from_pretrained("a/b", filename="*q8_0.gguf")
     with pytest.raises(NotImplementedError, match="suffix"):
         llm("A", suffix="B")
 
