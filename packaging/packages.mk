@@ -50,6 +50,9 @@ $(B)/share/lace.service: deploy/lace.service FORCE
 	@mkdir -p $(@D)
 	@prefix=$(call quoted,$(PREFIX)); sed -e "s|/usr/local/bin|$$prefix/bin|" $< >$@
 
+# What users read; help and errors name it. What is for those who change lace stays in the source.
+DOCUMENTS := README.md $(filter-out docs/STYLE.md docs/adding-%,$(wildcard docs/*.md docs/*.svg docs/*.png))
+
 # Every file that is installed, once: mode, where it comes from, where it goes.
 INSTALLED := \
     755:$(B)/lace:bin/lace \
@@ -63,6 +66,7 @@ INSTALLED := \
     644:$(B)/share/completion.zsh:$(ZSHDIR)/_lace \
     644:$(B)/share/completion.fish:share/fish/vendor_completions.d/lace.fish \
     $(foreach f,$(MANUALS),644:$(f):share/man/man1/$(notdir $(f))) \
+    $(foreach f,$(DOCUMENTS),644:$(f):share/doc/lace/$(f)) \
     $(foreach f,$(wildcard examples/*.c examples/*.cc examples/*.hh examples/Makefile examples/README.md examples/*.py),644:$(f):share/doc/lace/$(f))
 
 part     = $(word $(2),$(subst :, ,$(1)))
@@ -81,7 +85,8 @@ install: $(foreach f,$(INSTALLED),$(call part,$(f),2))
 uninstall:
 	$(foreach f,$(INSTALLED),rm -f $(call place,$(call part,$(f),3))$(newline)	)
 	rm -f $(call place,$(LIBDIR)/liblace.so)
-	-@rmdir $(call place,share/doc/lace/examples) $(call place,share/doc/lace) 2>/dev/null
+	-@rmdir $(call place,share/doc/lace/examples) $(call place,share/doc/lace/docs) \
+	    $(call place,share/doc/lace) 2>/dev/null
 
 # ---- The interface of the shared library ---------------------------------------------------------
 

@@ -85,7 +85,8 @@ static lace_status append_overview(buf *out)
                            "  lace inspect model.gguf           what is in it, what it needs\n\n"
                            "lace help VERB explains a verb; lace --version says which lace.\n"
                            "lace help --completion bash|zsh|fish and lace help --man [VERB] print\n"
-                           "what shells and man read.\n");
+                           "what shells and man read. Documents are in docs/ of the source; where\n"
+                           "lace is installed, in share/doc/lace/docs.\n");
 }
 
 /* Print what was put together, if it was, and give it up. */

@@ -118,6 +118,10 @@ static void programs_of_others_are_built_with_pkg_config(void)
     char line[512];
     snprintf(line, sizeof line, "$make install B=%s PREFIX=\"$dir/usr\"", build_folder());
     check_code(sh(dir, line), 0);
+    /* What help and errors name is there, too. */
+    check_code(sh(dir, "for f in README.md docs/server-api.md docs/models.md docs/scale.md; do "
+                       "test -s \"$dir/usr/share/doc/lace/$f\" || exit 3; done"),
+               0);
     static const char *const kinds[] = {"chat story $(pkg-config --exists sqlite3 && echo search)",
                                         "LINK=static"};
     for (int i = 0; i < 2; i++) {
