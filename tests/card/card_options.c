@@ -22,7 +22,8 @@ static void read_word(const char *word, size_t n)
     } numbers[] = {
         {"major", &options.major},   {"minor", &options.minor}, {"processors", &options.processors},
         {"shared", &options.shared}, {"cards", &options.cards}, {"threads", &options.threads},
-        {"report", &options.report}, {"races", &options.races}, {"turns", &options.turns},
+        {"report", &options.report}, {"races", &options.races}, {"early", &options.early},
+        {"turns", &options.turns},
     };
     const char *equals = memchr(word, '=', n);
     if (!equals)

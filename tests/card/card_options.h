@@ -17,6 +17,8 @@ typedef struct card_options {
     uint32_t turns;  /* warps take turns of any length and in any order, which follow from this
                               number; 0: long ones, one after the other */
     uint32_t races;  /* 1: what warps do in shared memory without a barrier between; ptx_races.h */
+    uint32_t early;  /* 1: launches that may begin before the one in front of them has ended do what
+                        they can before it begins */
     uint32_t report; /* 1: which kernels ran, and how many instructions, at the end */
 } card_options;
 

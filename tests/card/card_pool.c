@@ -141,16 +141,68 @@ static uint32_t residents(const launch *l)
     return n ? n : 1;
 }
 
-bool pool_run(launch *l)
+static void prepare(launch *l)
 {
-    const uint32_t most = residents(l), n_threads = card_options_get()->threads;
+    const uint32_t most = residents(l);
     l->most_under_way = most < l->n_teams ? most : l->n_teams;
     l->n_left = l->n_teams;
+}
+
+/* A block that ends here did not wait for what is in front of it. */
+void pool_begin(launch *l)
+{
+    enum { MOST_TURNS = 4 };
+    prepare(l);
+    l->is_early = true;
+    for (uint32_t n = 0; n < l->most_under_way && !l->failed; n++) {
+        team *t = team_make(l);
+        bool ended = false;
+        if (!t)
+            break;
+        team_begin(t, l->next_team++);
+        for (int turn = 0; turn < MOST_TURNS && !ended; turn++)
+            ended = team_run(t);
+        if (ended) {
+            l->n_left--;
+            team_free(t);
+        } else {
+            t->next = l->parked;
+            l->parked = t;
+            l->n_under_way++;
+        }
+    }
+    l->is_early = false;
+}
+
+void pool_drop(launch *l)
+{
+    while (l->parked) {
+        team *t = l->parked;
+        l->parked = t->next;
+        team_free(t);
+    }
+}
+
+bool pool_run(launch *l)
+{
+    const uint32_t n_threads = card_options_get()->threads;
+    if (!l->most_under_way)
+        prepare(l);
+    if (l->failed) {
+        pool_drop(l);
+        return false;
+    }
     pthread_mutex_lock(&pool.lock);
     start();
-    while (l->n_under_way < l->most_under_way && l->n_under_way < n_threads && begin_one(l))
+    while (l->parked) {
+        team *t = l->parked;
+        l->parked = t->next;
+        put(t);
+    }
+    while (l->n_under_way < l->most_under_way && l->n_under_way < n_threads &&
+           l->next_team < l->n_teams && begin_one(l))
         continue;
-    if (l->n_under_way == 0)
+    if (l->n_under_way == 0 && l->n_left)
         l->failed = true;
     while (l->n_under_way && l->n_left) {
         team *t = take(l);

@@ -30,6 +30,7 @@ struct stream {
     size_t next; /* of `waiting` */
     bool is_busy, ends;
     graph *recording;
+    launch *early; /* of the next item: it has begun already */
 };
 
 /* One lock for all that is waited for: nothing long is done with it. */
@@ -50,21 +51,41 @@ static bool push(queue *q, work_item item)
     return true;
 }
 
-static void run_kernel(card *c, const work_item *item)
+static launch *make_launch(const card *c, const work_item *item)
 {
     const kernel *k = item->kernel;
-    launch l = {.kernel = k,
-                .cluster = item->cluster,
-                .shared_bytes = item->shared_bytes,
-                .all_shared = k->dynamic_begin + item->shared_bytes,
-                .params = item->owned,
-                .card = c->number,
-                .n_processors = card_options_get()->processors};
-    memcpy(l.grid, item->grid, sizeof l.grid);
-    memcpy(l.block, item->block, sizeof l.block);
-    l.n_teams = l.grid[0] / l.cluster * l.grid[1] * l.grid[2];
-    if (!pool_run(&l))
-        __atomic_store_n(&c->failed, true, __ATOMIC_SEQ_CST);
+    launch *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    *l = (launch){.kernel = k,
+                  .cluster = item->cluster,
+                  .shared_bytes = item->shared_bytes,
+                  .all_shared = k->dynamic_begin + item->shared_bytes,
+                  .params = item->owned,
+                  .card = c->number,
+                  .n_processors = card_options_get()->processors};
+    memcpy(l->grid, item->grid, sizeof l->grid);
+    memcpy(l->block, item->block, sizeof l->block);
+    l->n_teams = l->grid[0] / l->cluster * l->grid[1] * l->grid[2];
+    return l;
+}
+
+/* Whether the next launch begins while this one is under way, as on cards from 9.0 on. */
+static bool begins_early(const work_item *item, const work_item *next)
+{
+    return card_options_get()->early && card_options_get()->major >= 9 && next &&
+           next->kind == WORK_LAUNCH && next->overlaps && item->kernel->lets_next;
+}
+
+static void run_kernel(stream *s, const work_item *item, const work_item *next)
+{
+    launch *l = s->early ? s->early : make_launch(s->card, item);
+    s->early = l && begins_early(item, next) ? make_launch(s->card, next) : NULL;
+    if (s->early)
+        pool_begin(s->early);
+    if (!l || !pool_run(l))
+        __atomic_store_n(&s->card->failed, true, __ATOMIC_SEQ_CST);
+    free(l);
 }
 
 static double now_ns(void)
@@ -74,14 +95,19 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static void run_item(stream *s, const work_item *item)
+static void run_item(stream *s, const work_item *item, const work_item *next)
 {
     /* What a card that failed leaves undone still lets others go on. */
     const bool works = !__atomic_load_n(&s->card->failed, __ATOMIC_SEQ_CST);
     switch (item->kind) {
     case WORK_LAUNCH:
-        if (works)
-            run_kernel(s->card, item);
+        if (works) {
+            run_kernel(s, item, next);
+        } else if (s->early) {
+            pool_drop(s->early);
+            free(s->early);
+            s->early = NULL;
+        }
         break;
     case WORK_COPY:
         if (works)
@@ -105,8 +131,10 @@ static void run_item(stream *s, const work_item *item)
         pthread_mutex_unlock(&lock);
         break;
     case WORK_GRAPH:
-        for (size_t n = 0; n < item->graph->work.n; n++)
-            run_item(s, &item->graph->work.items[n]);
+        for (size_t n = 0; n < item->graph->work.n; n++) {
+            const work_item *each = &item->graph->work.items[n];
+            run_item(s, each, n + 1 < item->graph->work.n ? each + 1 : NULL);
+        }
         break;
     }
 }
@@ -120,12 +148,15 @@ static void *run_stream(void *arg)
             pthread_cond_wait(&changed, &lock);
         if (s->next == s->waiting.n)
             break;
-        work_item item = s->waiting.items[s->next++];
+        work_item item = s->waiting.items[s->next++], next = {0};
+        const bool has_next = s->next < s->waiting.n;
+        if (has_next)
+            next = s->waiting.items[s->next];
         s->is_busy = true;
         if (s->next == s->waiting.n)
             s->next = s->waiting.n = 0;
         pthread_mutex_unlock(&lock);
-        run_item(s, &item);
+        run_item(s, &item, has_next ? &next : NULL);
         free(item.owned);
         if (item.graph)
             graph_drop(item.graph);

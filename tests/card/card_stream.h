@@ -33,6 +33,7 @@ typedef struct work_item {
     /* launch; `owned` has the parameters */
     const kernel *kernel;
     uint32_t grid[3], block[3], cluster, shared_bytes;
+    bool overlaps; /* may begin before what is in front of it has ended */
     /* copy, fill */
     void *to;
     const void *from;

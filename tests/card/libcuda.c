@@ -43,6 +43,7 @@ enum {
     FUNCTION_CARVEOUT = 9,
     FUNCTION_LARGE_CLUSTERS = 14,
     LAUNCH_CLUSTER = 4,
+    LAUNCH_OVERLAPS = 6,
     DEFAULT_SHARED = 48 << 10,
     MAX_CARDS = 8,
     MAX_MODULES = 256,
@@ -562,6 +563,8 @@ API int cuLaunchKernelEx(const launch_config *c, function *f, void **params, voi
     for (unsigned n = 0; n < c->n_attributes; n++)
         if (c->attributes[n].id == LAUNCH_CLUSTER)
             item.cluster = c->attributes[n].value.cluster[0];
+        else if (c->attributes[n].id == LAUNCH_OVERLAPS)
+            item.overlaps = c->attributes[n].value.cluster[0] != 0;
     if (!can_launch(f, k, &item))
         return INVALID_VALUE;
     item.owned = aligned_alloc(64, ((size_t)k->param_bytes + 64) / 64 * 64);

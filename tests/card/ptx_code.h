@@ -26,7 +26,8 @@ typedef enum instr_kind {
     KIND_WARP_SYNC, /* the same, and lanes may wait at different places */
     KIND_BARRIER,   /* of the block */
     KIND_CLUSTER_WAIT,
-    KIND_POLL, /* reads what another thread may change: gives others a turn */
+    KIND_LAUNCH_WAIT, /* until the launch in front of this one has ended */
+    KIND_POLL,        /* reads what another thread may change: gives others a turn */
 } instr_kind;
 
 /* Where an address points. */
@@ -89,6 +90,7 @@ typedef struct kernel {
     uint32_t max_threads;   /* 0: not said */
     uint32_t cluster;       /* blocks of a cluster that the kernel itself wants; 0: not said */
     uint32_t max_shared;    /* set by cuFuncSetAttribute */
+    bool lets_next;         /* begin before it has ended: griddepcontrol.launch_dependents */
     uint32_t arch;          /* 80, 90 */
     uint64_t n_done, n_lanes, cpu_ns; /* what it has computed, for a report */
 } kernel;

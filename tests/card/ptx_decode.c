@@ -33,6 +33,11 @@ bool decode_error(decoder *d, const statement *s, const char *format, ...)
     return false;
 }
 
+void decode_lets_next(decoder *d)
+{
+    d->kernel->lets_next = true;
+}
+
 int decode_arch(const decoder *d)
 {
     return (int)d->kernel->arch;

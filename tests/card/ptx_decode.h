@@ -78,6 +78,7 @@ bool decode_address(decoder *d, instr *i, uint32_t where, const operand *o);
 
 const operand *decode_element(const decoder *d, const operand *o, uint32_t n);
 int decode_arch(const decoder *d);
+void decode_lets_next(decoder *d); /* the kernel lets the next one begin early */
 
 bool decode_error(decoder *d, const statement *s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -151,7 +151,8 @@ static void leave(warp *w, const instr *i, uint32_t mask)
 /* Lanes that can go on. */
 static uint32_t runnable(const warp *w)
 {
-    return w->alive & ~w->waits_barrier & ~w->waits_together;
+    const uint32_t can = w->alive & ~w->waits_barrier & ~w->waits_together;
+    return w->block->team->launch->is_early ? can & ~w->waits_launch : can;
 }
 
 /* The lanes at the lowest instruction, and where the next ones of the others are. */
@@ -287,6 +288,13 @@ static uint32_t warp_run(warp *w, uint32_t turn)
             else if (active)
                 cluster_barrier(w, i, active);
             break;
+        case KIND_LAUNCH_WAIT: {
+            const uint32_t waits = t->launch->is_early ? active : 0;
+            put_pc(w, mask & ~waits, pc + 1);
+            put_pc(w, waits, pc);
+            w->waits_launch = waits ? w->waits_launch | waits : 0;
+            break;
+        }
         default: /* KIND_POLL */
             put_pc(w, mask, pc + 1);
             if (active)
@@ -368,6 +376,8 @@ static bool run_turn(team *t)
             n_alive += t->blocks[k].n_alive;
         if (n_alive == 0 || t->failed)
             return true;
+        if (done == 0 && !left_out && t->launch->is_early)
+            return false;
         if (done == 0 && !left_out) {
             say_stuck(t);
             return true;
@@ -492,7 +502,7 @@ void team_begin(team *t, uint32_t number)
             const uint32_t left = b->n_threads - m * N_LANES;
             memset(w->pc, 0, sizeof w->pc);
             w->alive = left >= N_LANES ? FULL_MASK : (1u << left) - 1;
-            w->waits_together = w->waits_barrier = w->cluster_wait = 0;
+            w->waits_together = w->waits_barrier = w->cluster_wait = w->waits_launch = 0;
             memset(w->barrier, 0, sizeof w->barrier);
             memset(w->cluster_phase, 0xFF, sizeof w->cluster_phase);
         }

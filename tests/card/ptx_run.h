@@ -36,6 +36,7 @@ struct warp {
     uint32_t pc[N_LANES];
     uint32_t alive;
     uint32_t waits_together; /* lanes at an instruction that others must reach, too */
+    uint32_t waits_launch;   /* lanes that wait for the launch in front of theirs */
     uint32_t waits_barrier;  /* lanes at any barrier of the block or the cluster */
     uint32_t barrier[N_BARRIERS];
     uint32_t cluster_wait;           /* lanes that wait for the cluster */
@@ -90,6 +91,8 @@ struct launch {
     uint32_t n_processors;
     uint32_t n_teams, next_team, n_left;
     uint32_t n_under_way, most_under_way; /* teams */
+    team *parked;                         /* teams of a launch that has begun early */
+    bool is_early;                        /* the launch in front of it has not ended */
     bool failed;                          /* set by any of its teams, read by all */
 };
 

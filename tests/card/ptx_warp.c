@@ -566,8 +566,13 @@ decoded decode_warp(decoder *d, const statement *s)
     }
     if (op_begins(s->op, "nanosleep"))
         return decode_add(d, s, KIND_POLL, nothing) ? DECODED : DECODE_FAILED;
-    /* A launch begins when those in front of it have ended, so there is nothing to wait for. */
-    if (op_begins(s->op, "griddepcontrol") || op_begins(s->op, "setmaxnreg"))
+    if (op_begins(s->op, "griddepcontrol.wait"))
+        return decode_add(d, s, KIND_LAUNCH_WAIT, nothing) ? DECODED : DECODE_FAILED;
+    if (op_begins(s->op, "griddepcontrol.launch_dependents")) {
+        decode_lets_next(d);
+        return decode_add(d, s, KIND_PLAIN, nothing) ? DECODED : DECODE_FAILED;
+    }
+    if (op_begins(s->op, "setmaxnreg"))
         return decode_add(d, s, KIND_PLAIN, nothing) ? DECODED : DECODE_FAILED;
     return NOT_MINE;
 }

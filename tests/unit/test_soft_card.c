@@ -17,10 +17,16 @@ enum { ILLEGAL_ADDRESS = 700, INVALID_PTX = 218, OUT_OF_MEMORY = 2, N_WORDS = 40
 
 typedef unsigned long long address;
 
+typedef struct launch_attribute {
+    int id;
+    char pad[4];
+    int value[16];
+} launch_attribute;
+
 typedef struct launch_config {
     unsigned grid[3], block[3], shared_bytes;
     void *stream;
-    void *attributes;
+    launch_attribute *attributes;
     unsigned n_attributes;
 } launch_config;
 
@@ -34,6 +40,9 @@ typedef struct launch_config {
     X(cuStreamSynchronize, (void *stream))                                                         \
     X(cuMemcpyHtoDAsync_v2, (address to, const void *from, size_t n, void *stream))                \
     X(cuMemcpyDtoHAsync_v2, (void *to, address from, size_t n, void *stream))                      \
+    X(cuStreamBeginCapture_v2, (void *stream, int mode))                                           \
+    X(cuStreamEndCapture, (void *stream, void **graph))                                            \
+    X(cuGraphLaunch, (void *graph, void *stream))                                                  \
     X(cuModuleLoadData, (void **out, const void *image))                                           \
     X(cuModuleGetFunction, (void **out, void *module, const char *name))                           \
     X(cuLaunchKernelEx, (const launch_config *c, void *function, void **params, void **extra))
@@ -66,8 +75,11 @@ static void *image_of(const char *body)
                        "add.s64 %rd3, %rd1, %rd2;\n";
     const char *tail = "\nst.global.u32 [%rd3], %r10;\nret;\n}\n";
     size_t n = strlen(head) + strlen(body) + strlen(tail);
+    static void *kept[64];
+    static int n_kept;
     uint8_t *image = calloc(1, OUTER + INNER + n + 1);
-    CHECK(image);
+    CHECK(image && n_kept < 64);
+    kept[n_kept] = image;
     put(image, 0xBA55ED50, 4);
     put(image + 4, 1, 2);
     put(image + 6, OUTER, 2);
@@ -78,7 +90,7 @@ static void *image_of(const char *body)
     put(entry + 8, n, 8);
     put(entry + 28, 80, 4);
     snprintf((char *)entry + INNER, n + 1, "%s%s%s", head, body, tail);
-    return image;
+    return kept[n_kept++];
 }
 
 /* Run a kernel with this body, which leaves a word for each thread in %r10. Returns the driver's answer. */
@@ -276,11 +288,55 @@ static void races_are_told_where_they_are_asked_for(void)
     check_fault("", wrong, 64, NULL);
 }
 
+/* Two launches of a graph, of which the second may begin early, read the word of a thread before or
+ * behind their wait. */
+static void check_early(const char *options, const char *waits, uint32_t want)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        static const char *const bodies[2] = {
+            "griddepcontrol.launch_dependents; mov.u32 %r10, 7;",
+            "%s ld.global.u32 %%r10, [%%rd3]; add.s32 %%r10, %%r10, 1;"};
+        launch_attribute overlaps = {.id = 6, .value = {1}};
+        address out = 0;
+        uint32_t number = 0;
+        void *graph, *params[] = {&out, &number};
+        setenv("LACE_CARD", options, 1);
+        bool done = start() && driver.cuMemAlloc_v2(&out, 128) == 0 &&
+                    driver.cuStreamBeginCapture_v2(driver.stream, 1) == 0;
+        for (int n = 0; done && n < 2; n++) {
+            char body[256];
+            void *module, *function;
+            launch_config c = {{1, 1, 1}, {32, 1, 1}, 0, driver.stream, &overlaps, (unsigned)n};
+            snprintf(body, sizeof body, bodies[n], waits);
+            done = driver.cuModuleLoadData(&module, image_of(body)) == 0 &&
+                   driver.cuModuleGetFunction(&function, module, "test") == 0 &&
+                   driver.cuLaunchKernelEx(&c, function, params, NULL) == 0;
+        }
+        done = done && driver.cuStreamEndCapture(driver.stream, &graph) == 0 &&
+               driver.cuGraphLaunch(graph, driver.stream) == 0 &&
+               driver.cuMemcpyDtoHAsync_v2(got, out, 128, driver.stream) == 0;
+        _exit(done && got[31] == want ? 0 : 1);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void launches_that_begin_early_must_wait(void)
+{
+    check_early("major=9,early=1", "griddepcontrol.wait;", 8);
+    check_early("major=9,early=1", "", 7); /* the second one has ended before the first began */
+    check_early("major=9", "", 8);
+    check_early("major=8,early=1", "", 8);
+}
+
 int main(void)
 {
     /* Before there are threads. */
     CASE(faults_are_told_and_end_the_card);
     CASE(races_are_told_where_they_are_asked_for);
+    CASE(launches_that_begin_early_must_wait);
     if (!CHECK(start()))
         return tap_end();
     CASE(lanes_meet_again_behind_branches);
