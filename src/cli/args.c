@@ -308,8 +308,12 @@ static lace_status give_option(line *l, const arg_option *o, const char *attache
 static lace_status give_argument(line *l, const char *word, int place)
 {
     positional *out = l->words;
-    if (out->count == l->verb->max_positional)
-        return args_error(l->verb, l->err, "one argument too many: \"%.60s\"", word);
+    if (out->count == l->verb->max_positional) {
+        const char *usage = l->verb->usage;
+        bool is_text = strstr(usage, "[TEXT") || strstr(usage, "(TEXT");
+        return args_error(l->verb, l->err, "one argument too many: \"%.60s\"%s", word,
+                          is_text ? "; a text of several words needs quotes" : "");
+    }
     memmove(out->at + place + 1, out->at + place, (size_t)(out->count - place) * sizeof *out->at);
     out->at[place] = word;
     out->count++;

@@ -57,7 +57,8 @@ lace_status mix_refuse(const char *name, lace_error *err)
                          "lace quantize writes smaller types; for %.40s use lace convert on a "
                          "Hugging Face directory",
                          name);
-    return error_set(err, LACE_E_ARG, "unknown type %.40s", name);
+    return error_set(err, LACE_E_ARG,
+                     "unknown type %.40s; common ones are q4_k_m, q5_k_m, q6_k and q8_0", name);
 }
 
 lace_status type_find_writable(const char *name, dtype *out, lace_error *err)

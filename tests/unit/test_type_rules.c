@@ -130,7 +130,7 @@ static void types_that_lace_only_reads_say_what_to_use(void)
         check_refused(names[i], part);
     }
     check_refused("f16", "for f16 use lace convert");
-    check_refused("q4_z", "unknown type q4_z");
+    check_refused("q4_z", "unknown type q4_z; common ones are q4_k_m");
 }
 
 static void a_size_with_a_type_of_gguf_names_fit(void)
