@@ -396,8 +396,15 @@ static lace_status inspect_verb(const verb *v, int argc, char **argv, lace_error
     bool is_peft = false;
     lace_status status = path ? weights_open(path, &files, err)
                               : weights_open_memory(builtin, CLI_BUILTIN_NAME, &files, err);
-    if (status != LACE_OK && path) /* it may be an adapter: a directory without config.json */
-        is_peft = weights_open_adapter(path, &files, NULL) == LACE_OK;
+    if (status != LACE_OK && path) { /* it may be an adapter: a directory without config.json */
+        lace_error fault;
+        lace_status as_adapter = weights_open_adapter(path, &files, &fault);
+        is_peft = as_adapter == LACE_OK;
+        if (!is_peft && as_adapter != LACE_E_IO) { /* and a broken one */
+            *err = fault;
+            return as_adapter;
+        }
+    }
     if (status != LACE_OK && !is_peft)
         return status;
 

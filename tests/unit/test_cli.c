@@ -219,6 +219,9 @@ static void files_that_are_no_models_are_refused(void)
     CHECK(kit_write_safetensors(parts, 2, command_path("peft/adapter_model.safetensors")));
     command_run("inspect $dir/peft");
     CHECK(command_check_success() && strstr(ran.out, "is a LoRA adapter, no model"));
+    command_write("peft/adapter_model.safetensors", "broken", 6);
+    command_run("inspect $dir/peft");
+    command_check_error("adapter_model.safetensors");
     command_run("inspect $dir/absent.gguf");
     command_check_error("absent.gguf");
     command_run("tokenize README.md x");
