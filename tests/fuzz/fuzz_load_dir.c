@@ -1,7 +1,8 @@
 /*
  * Fuzzing the whole way of a Hugging Face directory: whatever config.json and model.safetensors
- * are, opening says no, or a token can be evaluated. The corpus has the smallest model of every
- * family.
+ * are, opening says no, or a token can be evaluated, and so with its vision tower and an image. The
+ * corpus has the smallest model of every family. What a directory says in preprocessor_config.json
+ * stands in config.json here, under that name.
  *
  * An input is the size of config.json (4 bytes, little-endian), config.json, and the rest is
  * model.safetensors. Both are written into a folder below $TMPDIR or /tmp.
@@ -49,6 +50,24 @@ static void write_file(const char *name, const uint8_t *data, size_t size)
         abort();
 }
 
+/* The directory's tower, if it has one, with a small image. */
+static lace_status look(const lace_model *model, lace_error *err)
+{
+    enum { WIDTH = 12, HEIGHT = 9 };
+    static const uint8_t rgb[3 * WIDTH * HEIGHT] = {1, 2, 3};
+    lace_tower_options o = lace_tower_options_default();
+    lace_tower *tower = NULL;
+    lace_image *image = NULL;
+    o.n_threads = 1;
+    o.max_tokens = 4;
+    lace_status status = lace_tower_open(model, NULL, &o, &tower, err);
+    if (status == LACE_OK)
+        status = lace_image_create_rgb(tower, rgb, WIDTH, HEIGHT, &image, err);
+    lace_image_free(image);
+    lace_tower_close(tower);
+    return status;
+}
+
 static lace_status run(lace_error *err)
 {
     lace_session_options o = lace_session_options_default();
@@ -65,6 +84,8 @@ static lace_status run(lace_error *err)
     if (status == LACE_OK)
         status = lace_session_eval(session, &item, 1, err);
     lace_session_free(session);
+    if (status == LACE_OK)
+        status = look(model, err);
     lace_model_close(model);
     return status;
 }
