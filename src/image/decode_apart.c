@@ -38,8 +38,12 @@ static void child_main(const uint8_t *bytes, size_t n_bytes, const decode_limits
     if (sandbox_enter(limits->max_bytes, limits->max_ns)) {
         a->status = decode_here(bytes, n_bytes, limits->max_pixels, room, n_room, &a->width,
                                 &a->height, &a->err);
-        a->is_done = true;
+    } else {
+        a->status = error_set(&a->err, LACE_E_IMAGE,
+                              "images are decoded in a process that can reach nothing, and this "
+                              "system cannot make one; that takes Linux's seccomp and /proc");
     }
+    a->is_done = true;
     _exit(0);
 }
 

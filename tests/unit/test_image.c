@@ -315,6 +315,26 @@ static void sizes_are_chosen(void)
     CHECK(pixels_choose_size(200, 1, 16, 1, 4096, &w, &h, &err) == LACE_OK && w * h <= 4096);
 }
 
+/* Without a file more this process's children cannot see their own size, and so have no sandbox. */
+static void no_sandbox_is_said_in_a_line(void)
+{
+    pixels p;
+    lace_error err = {0};
+    buf bytes;
+    buf_init(&bytes, 1 << 20);
+    CHECK(file_read(CORPUS "rgb.png", &bytes, &err) == LACE_OK);
+    struct rlimit before, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    lace_status status = decode_apart(bytes.data, bytes.size, NULL, &p, &err);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (!CHECK(status == LACE_E_IMAGE && strstr(err.text, "cannot make one")))
+        tap_note("%s", err.text);
+    pixels_free(&p);
+    buf_deinit(&bytes);
+}
+
 int main(void)
 {
     tap_case("good_files_are_decoded", good_files_are_decoded);
@@ -325,6 +345,7 @@ int main(void)
     tap_case("time_is_limited", time_is_limited);
     tap_case("a_status_that_is_not_kept_is_not_needed", a_status_that_is_not_kept_is_not_needed);
     tap_case("the_sandbox_holds", the_sandbox_holds);
+    tap_case("no_sandbox_is_said_in_a_line", no_sandbox_is_said_in_a_line);
     tap_case("sizes_change_as_in_pillow", sizes_change_as_in_pillow);
     tap_case("high_images_take_little_memory", high_images_take_little_memory);
     tap_case("sizes_are_chosen", sizes_are_chosen);
