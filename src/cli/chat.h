@@ -79,7 +79,7 @@ bool chat_uses_template(const chat *t);
 bool chat_has_template(const chat *t); /* of its own, or from a file; else a chat uses ChatML */
 void chat_describe(const chat *t, lace_model_info *info, int32_t *n_context);
 
-#define CHAT_CUT "cut" /* an answer had max_tokens */
+#define CHAT_CUT "cut; -n says how long" /* an answer had max_tokens */
 
 /* What an answer took. */
 typedef struct chat_stats {
@@ -87,7 +87,7 @@ typedef struct chat_stats {
     size_t n_used;                          /* of the context, when it had ended */
     uint64_t prompt_ns, generate_ns;        /* without what packing the weights took: */
     uint64_t packing_ns;
-    const char *end; /* why it ended, if not by itself: "stopped", "context full", "cut"; or NULL */
+    const char *end; /* "stopped", "context full", CHAT_CUT; NULL: it ended by itself */
 } chat_stats;
 
 /* A piece of the answer, or of the reasoning before it. */

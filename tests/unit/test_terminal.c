@@ -213,7 +213,8 @@ static bool write_thinker(void)
 /* ---- Cases ----------------------------------------------------------------------------------- */
 
 /* An answer has ended, and the next line is asked for; keys that come before are the kernel's. */
-#define CUT   "[cut]\n> "
+#define NOTE  "[cut; -n says how long]"
+#define CUT   NOTE "\n> "
 #define STORY "models/tales-4m.gguf -n 5 --seed 1 -t 1"
 
 static void prompt_has_a_colour_and_what_is_typed_has_none(void)
@@ -236,7 +237,7 @@ static void prompt_has_a_colour_and_what_is_typed_has_none(void)
     CHECK(line && looks(line, 1, false) && looks(line + 2, 5, true));
     CHECK(looks(find_last("/stats"), 6, true));
     CHECK(looks(find_last(". cd"), 1, false) && looks(find_last("cd"), 2, true));
-    const char *note = strstr(term.chars, "[cut]");
+    const char *note = strstr(term.chars, NOTE);
     CHECK(looks(note, 5, false)); /* a note is dimmed */
     if (line && note)             /* the answer is between the two */
         CHECK(note - line > 10 && looks(line + 7, (size_t)(note - line) - 7, true));
@@ -289,7 +290,7 @@ static void reasoning_is_dimmed_or_named(void)
         wait_for(CUT);
         type("\004");
         CHECK(finish() == 0);
-        const char *line = find_last("hello\n"), *note = find_last("[cut]");
+        const char *line = find_last("hello\n"), *note = find_last(NOTE);
         const char *bar = find_last("100%"); /* on a busy machine it is drawn and wiped out */
         if (CHECK(line && note && note - line > 7)) {
             const char *answer = bar && bar > line ? bar + 4 + strspn(bar + 4, " ") : line + 6;
