@@ -418,10 +418,10 @@ run-test-vulkan:
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
 
 # A choice of what a card is tried with: kernels against their references, and whole models, on a card of
-# 8.0 and one of 9.0, whose own kernels are there if their PTX is (.ci/run). One to two minutes of
+# 8.0 and one of 9.0, whose own kernels are there if their PTX is (.ci/run). Two minutes of
 # processor time. Everything else that LACE_DEVICE=cuda means runs in the same way.
 CARD_CHECKS := rms_norm,layer_norm,conv,delta,route,scan,mix,match,cutoff,lora_down,lora_up,add_given,gpu_heads,gpu_sample
-test-card: $(SOFT_CARD) $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/unit/test_cuda
+test-card: $(SOFT_CARD) $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_types
 	@if [ -z "$(CUDA_SRC)" ]; then echo "skipped: CUDA kernels on a card of software: nvcc is not installed"; \
 	    echo "0 passed, 0 failed, 1 skipped"; else \
 	    $(MAKE) --no-print-directory run-test-card; fi
@@ -433,8 +433,9 @@ run-test-card:
 	    LACE_CARD=races=1 CHECK="--op $(CARD_CHECKS)" scripts/run-tests.pl $(B)/check-card && \
 	    CHECK="--op gpu_matmul --type f16,q8_0,q4_k,s4" scripts/run-tests.pl $(B)/check-card && \
 	    LACE_CARD=major=9 CHECK="--op gpu_matmul,gpu_bytes --type q4_k" scripts/run-tests.pl $(B)/check-card && \
-	    MODEL=llama scripts/run-tests.pl $(B)/tests/unit/test_cuda $(B)/golden-card && \
-	    LACE_CARD=major=9,early=1 MODEL=qwen3moe scripts/run-tests.pl $(B)/golden-card
+	    MODEL=llama scripts/run-tests.pl $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_types $(B)/golden-card && \
+	    LACE_CARD=major=9,early=1 MODEL=qwen3moe scripts/run-tests.pl $(B)/golden-card && \
+	    LACE_CARD=major=9,turns=1 scripts/run-tests.pl $(B)/tests/unit/test_cuda_types
 
 # ---- Another machine -----------------------------------------------------------------------------
 
