@@ -92,7 +92,8 @@ lace_status hub_name_parse(const char *word, hub_name *out, lace_error *err)
     memset(out, 0, sizeof *out);
     out->is_ollama = begins(word, OLLAMA);
     char named[HUB_MAX_PATH];
-    const char *rest = hub_name_without_prefix(word, named) ? named : word;
+    bool has_prefix = hub_name_without_prefix(word, named);
+    const char *rest = has_prefix ? named : word;
     size_t n = strlen(rest), n_owner = strcspn(rest, "/");
     const char *at = out->is_ollama ? NULL : strchr(rest, '@');
     bool ok = !at || copy_part(out->revision, at + 1, strlen(at + 1));
@@ -109,12 +110,12 @@ lace_status hub_name_parse(const char *word, hub_name *out, lace_error *err)
     ok = ok && copy_part(out->model, rest, n_model);
     if (ok && n_model < n)
         ok = copy_part(out->tag, rest + n_model + 1, n - n_model - 1);
-    if (ok && !out->owner[0])
+    if (ok && !out->owner[0] && !has_prefix)
         return error_set(err, LACE_E_ARG,
                          "%.100s is no name at a hub; use ollama:%.100s for Ollama's registry, or "
                          "ORG/REPO:QUANT for Hugging Face",
                          word, word);
-    if (!ok)
+    if (!ok || !out->owner[0])
         return error_set(err, LACE_E_ARG,
                          "%.100s is no name at a hub; expected ORG/REPO or ORG/REPO:QUANT of "
                          "Hugging Face, or ollama:MODEL:TAG",

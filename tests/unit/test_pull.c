@@ -152,6 +152,8 @@ static void a_tag_names_one_file(void)
     command_check_error("nonsense is no name at a hub; use ollama:nonsense");
     command_run("pull 'two words'");
     command_check_error("is no name at a hub");
+    command_run("pull hf.co/org");
+    command_check_error("hf.co/org is no name at a hub; expected ORG/REPO or");
     /* Addresses that a browser shows, and Ollama's spelling. */
     static const char *const addresses[] = {
         "hf.co/org/tiny:Q4_K", "huggingface.co/org/tiny:q4_k",
