@@ -106,10 +106,15 @@ lace_status cli_use_place(cli_place *p, int32_t n_context, lace_model_options *o
                          o->ranks ? "--ranks" : "--split-mode row");
     if (o->ranks && p->split)
         return error_set(err, LACE_E_ARG, "--ranks A,B says the shares: no --tensor-split");
-    if (p->file && (p->layers || host_experts || p->split))
-        return error_set(
-            err, LACE_E_ARG,
-            "--place excludes --gpu-layers, --cpu-moe, --n-cpu-moe and --tensor-split");
+    if (p->file && (p->layers || host_experts || p->split || p->card_bytes))
+        return error_set(err, LACE_E_ARG,
+                         "--place says where everything goes: it excludes --gpu-layers, --cpu-moe, "
+                         "--n-cpu-moe, --gpu-memory and --tensor-split");
+    if (p->file && strcmp(device, "auto") != 0)
+        return error_set(err, LACE_E_ARG,
+                         "--device %.60s beside --place, which says where everything goes: leave "
+                         "one of them out",
+                         device);
     if (o->ranks)
         return LACE_OK;
     bool wants_card = (p->layers && layers != 0) || host_experts || p->split || p->card_bytes;

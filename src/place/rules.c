@@ -99,6 +99,15 @@ static lace_status read_rule(word w, place_rules *out, lace_error *err)
                  "layers=N, host-experts=N, split=A,B, rows, memory=BYTES, stream=N or tokens=N");
 }
 
+/* A file says where everything goes: no rule beside it could change that. */
+static lace_status refuse_beside_file(lace_error *err, word w)
+{
+    return error_set(err, LACE_E_ARG,
+                     "device rule \"%.*s\" beside place=FILE, which says where everything goes: "
+                     "leave one of them out",
+                     (int)(w.n < 60 ? w.n : 60), w.at);
+}
+
 lace_status place_rules_parse(const char *text, place_rules *out, lace_error *err)
 {
     *out = (place_rules){.layers = -1, .host_experts = -1, .stream_tokens = -1};
@@ -115,6 +124,10 @@ lace_status place_rules_parse(const char *text, place_rules *out, lace_error *er
     }
     for (const char *at = text + w.n; *at;) {
         w = (word){at + 1, strcspn(at + 1, ";")};
+        if (out->file[0])
+            return refuse_beside_file(err, w);
+        if (begins(w, "place=", &skip))
+            return refuse_beside_file(err, (word){text, (size_t)(at - text)});
         TRY(read_rule(w, out, err));
         at = w.at + w.n;
     }

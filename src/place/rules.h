@@ -8,7 +8,7 @@
  *     cuda;host-experts=all       routed experts in the host's memory, the rest on the card
  *     cuda:0,cuda:1;split=3,1     three times as many layers on the first
  *     cuda:0,cuda:1;rows          rows of every matrix over both; split= divides the rows then
- *     place=FILE                  as `lace place -o FILE` wrote it
+ *     place=FILE                  as `lace place -o FILE` wrote it; no rules beside it
  *     auto;tokens=32768           leave room for so many tokens in the KV cache
  *     cuda;layers=20;stream=256   batches of 256 tokens or more all on the card; 0: none
  *     cuda;memory=8G              as if the card had so many bytes free (K, M, G of 1,024)

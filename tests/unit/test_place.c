@@ -67,6 +67,26 @@ static void wrong_rules_are_named(void)
     CHECK(place_rules_apply(&r, 8, &p, NULL) == LACE_E_ARG);
 }
 
+/* They were passed over in silence. */
+static void no_rule_stands_beside_a_file(void)
+{
+    static const char *const wrong[][2] = {
+        {"place=x.json;layers=3", "\"layers=3\" beside place=FILE"},
+        {"place=x.json;tokens=99", "\"tokens=99\" beside place=FILE"},
+        {"place=x.json;rows", "\"rows\" beside place=FILE"},
+        {"place=x.json;place=y.json", "\"place=y.json\" beside place=FILE"},
+        {"cuda;place=x.json", "\"cuda\" beside place=FILE"},
+        {"cuda;place=x.json;layers=3", "\"cuda\" beside place=FILE"},
+        {"cuda;layers=3;place=x.json", "\"cuda;layers=3\" beside place=FILE"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        place_rules r;
+        lace_error err = {0};
+        CHECK(place_rules_parse(wrong[i][0], &r, &err) == LACE_E_ARG);
+        if (!CHECK(strstr(err.text, wrong[i][1]) && strstr(err.text, "leave one of them out")))
+            tap_note("%s: %s", wrong[i][0], err.text);
+    }
+}
+
 static void layers_go_where_rules_say(void)
 {
     place_rules r;
@@ -285,6 +305,7 @@ int main(void)
     CASE(a_card_that_is_not_here_is_computed);
     CASE(rules_are_read);
     CASE(wrong_rules_are_named);
+    CASE(no_rule_stands_beside_a_file);
     CASE(layers_go_where_rules_say);
     CASE(the_fastest_form_that_fits_is_chosen);
     CASE(switches_are_priced);
