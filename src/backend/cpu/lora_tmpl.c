@@ -132,32 +132,41 @@ static void lora_down(const step *s, const batch *b, const worker *w)
 
 /* ---- Up -------------------------------------------------------------------------------------- */
 
-enum { UP_VECTORS = 2 };
+/* Vectors of columns that are summed together: with 16 values in each two panels, so that what is
+ * loaded meets four multiply-adds. */
+enum { UP_VECTORS = VW == 16 ? 4 : 2 };
 
-/* n_x rows: y[c .. c + n) += factor[x] * the sum over rank of low and `up`, n <= UP_VECTORS * VW. */
+/* n_x rows: y[c .. c + n) += factor[x] * the sum over rank of low and `up`, n <= n_v * VW. */
 ALWAYS_INLINE void add_up(const dtype type, const lora_pair *p, int64_t c, int64_t n, const int n_x,
-                          const float *const *low, const float *factors, float *const *y)
+                          const int n_v, const float *const *low, const float *factors,
+                          float *const *y)
 {
+    const int64_t value_bytes = type == DTYPE_F32 ? 4 : 2;
     vf sums[LORA_X][UP_VECTORS];
-    const uint8_t *up = p->up + row_bytes(type, lora_up_at(p, 0, c));
+    const uint8_t *up[UP_VECTORS];
+    for (int k = 0; k < n_v; k++)
+        up[k] = p->up + value_bytes * lora_up_at(p, 0, c + k * VW);
     for (int t = 0; t < n_x; t++)
-        for (int k = 0; k < UP_VECTORS; k++)
+        for (int k = 0; k < n_v; k++)
             sums[t][k] = v_set(0);
-    for (int32_t r = 0; r < p->rank; r++, up += row_bytes(type, LORA_PANEL)) {
+    for (int32_t r = 0; r < p->rank; r++) {
         vf values[UP_VECTORS];
-        for (int k = 0; k < UP_VECTORS; k++)
-            values[k] = load(type, up, k * VW);
+        for (int k = 0; k < n_v; k++)
+            values[k] = load(type, up[k], (int64_t)r * LORA_PANEL);
         for (int t = 0; t < n_x; t++) {
             vf x = v_set(low[t][r]);
-            for (int k = 0; k < UP_VECTORS; k++)
+            for (int k = 0; k < n_v; k++)
                 sums[t][k] = v_fma(values[k], x, sums[t][k]);
         }
     }
     for (int t = 0; t < n_x; t++)
-        for (int k = 0; k < UP_VECTORS && k * VW < n; k++) {
+        for (int k = 0; k < n_v && k * VW < n; k++) {
             float *at = y[t] + c + k * VW;
             int64_t left = min_i64(n - k * VW, VW);
-            v_store_n(at, v_fma(sums[t][k], v_set(factors[t]), v_load_n(at, left)), left);
+            if (left == VW)
+                v_store(at, v_fma(sums[t][k], v_set(factors[t]), v_load(at)));
+            else
+                v_store_n(at, v_fma(sums[t][k], v_set(factors[t]), v_load_n(at, left)), left);
         }
 }
 
@@ -165,12 +174,19 @@ ALWAYS_INLINE void up_of_type(const dtype type, const lora_pair *p, int64_t begi
                               int n_x, const float *const *low, const float *factors,
                               float *const *y)
 {
-    for (int64_t c = begin; c < end; c += UP_VECTORS * VW) {
-        int64_t n = min_i64(end - c, UP_VECTORS * VW);
-        if (n_x == LORA_X)
-            add_up(type, p, c, n, LORA_X, low, factors, y);
+    int64_t n;
+    for (int64_t c = begin; c < end; c += n) {
+        n = min_i64(end - c, UP_VECTORS * VW);
+        bool is_wide = n > 2 * VW; /* behind the last panel there is nothing to load */
+        if (n_x == LORA_X && is_wide)
+            add_up(type, p, c, n, LORA_X, UP_VECTORS, low, factors, y);
+        else if (n_x == LORA_X)
+            add_up(type, p, c, n, LORA_X, 2, low, factors, y);
         for (int t = 0; n_x < LORA_X && t < n_x; t++)
-            add_up(type, p, c, n, 1, low + t, factors + t, y + t);
+            if (is_wide)
+                add_up(type, p, c, n, 1, UP_VECTORS, low + t, factors + t, y + t);
+            else
+                add_up(type, p, c, n, 1, 2, low + t, factors + t, y + t);
     }
 }
 
