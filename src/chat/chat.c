@@ -188,7 +188,14 @@ static lace_status adapt(const chat_template *t, const chat_request *request,
         TRY(messages_split_calls(messages, &changed, err));
     else if (json_is_array(messages) && describes)
         TRY(messages_describe_tools(messages, request->tools, &t->caps, &t->format, &changed, err));
-    lace_status status = messages_adapt(changed ? changed : messages, &t->rules, out, err);
+    const json_t *shown = changed ? changed : messages;
+    json_t *moved = NULL;
+    lace_status status = LACE_OK;
+    if (json_is_array(shown) && !t->caps.takes_result_images)
+        status = messages_move_images(shown, &moved, err);
+    if (status == LACE_OK)
+        status = messages_adapt(moved ? moved : shown, &t->rules, out, err);
+    json_decref(moved);
     json_decref(changed);
     return status;
 }
@@ -295,12 +302,16 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
 /* ---- Finding out ----------------------------------------------------------------------------- */
 
 #define PROBE_USER "{\"role\": \"user\", \"content\": \"probe_user\"}"
-#define PROBE_CALL_ID(id, content)                                                                 \
+#define PROBE_CALL_SHOWS(id, content, result)                                                      \
     "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": " content                             \
     ", \"tool_calls\": [{\"id\": \"" id "\", \"type\": \"function\", \"function\":"                \
     " {\"name\": \"probe_tool\", \"arguments\": {\"probe_key\": \"probe_value\"}}}]},"             \
     " {\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"name\": \"probe_tool\","                \
-    " \"content\": \"probe_result\"}]"
+    " \"content\": " result "}]"
+#define PROBE_CALL_ID(id, content) PROBE_CALL_SHOWS(id, content, "\"probe_result\"")
+#define PROBE_CALL_PARTS(more)                                                                     \
+    PROBE_CALL_SHOWS("call00001", "\"\"",                                                          \
+                     "[{\"type\": \"text\", \"text\": \"probe_result\"}" more "]")
 #define PROBE_LATE                                                                                 \
     "[{\"role\": \"system\", \"content\": \"probe_early\"}, " PROBE_USER                           \
     ", {\"role\": \"assistant\", \"content\": \"probe_answer\"},"                                  \
@@ -327,21 +338,16 @@ static const char probe_tools[] =
     " {\"probe_param\": {\"type\": \"string\", \"description\": \"a key\"}}, \"required\":"
     " [\"probe_param\"]}}}]";
 
-/*
- * Whether a conversation renders to something that contains `wanted` and not `unwanted`, which is
- * how it looks when a value of Python is printed where text was wanted. A raised error is a "no".
- */
-static lace_status probe(chat_template *t, const char *messages_text, bool with_tools,
-                         const char *wanted, const char *unwanted, bool *out, lace_error *err)
+/* A conversation, as far as it can be rendered; empty if that raises an error. */
+static lace_status probe_render(chat_template *t, const char *messages_text, bool with_tools,
+                                buf *out, lace_error *err)
 {
     json_t *messages = NULL, *tools = NULL, *adapted = NULL;
     chat_request request = chat_request_default();
-    buf prompt;
     lace_status status;
-    *out = false;
+    buf_clear(out);
     if (t->is_costly)
         return LACE_OK;
-    buf_init(&prompt, 1 << 24);
     TRY_GOTO(status, done,
              json_read((span){(const uint8_t *)messages_text, strlen(messages_text)}, 0, &messages,
                        err));
@@ -350,16 +356,35 @@ static lace_status probe(chat_template *t, const char *messages_text, bool with_
     /* As the caps say so far: finding out sets them one after the other. */
     TRY_GOTO(status, done, messages_adapt(messages, &t->rules, &adapted, err));
     request.tools = with_tools ? tools : NULL;
-    status = render(t, adapted, &request, &prompt, NULL, err);
-    if (status == LACE_OK)
-        *out = prompt.data && strstr(prompt.data, wanted) && !strstr(prompt.data, unwanted);
+    status = render(t, adapted, &request, out, NULL, err);
     t->is_costly = status == LACE_E_LIMIT;
+    if (status != LACE_OK)
+        buf_clear(out);
     if (status != LACE_E_NOMEM)
         status = LACE_OK;
 done:
     json_decref(adapted);
     json_decref(messages);
     json_decref(tools);
+    return status;
+}
+
+static bool contains(const buf *prompt, const char *word)
+{
+    return prompt->size > 0 && strstr(prompt->data, word);
+}
+
+/*
+ * Whether a conversation renders to something that contains `wanted` and not `unwanted`, which is
+ * how it looks when a value of Python is printed where text was wanted. A raised error is a "no".
+ */
+static lace_status probe(chat_template *t, const char *messages_text, bool with_tools,
+                         const char *wanted, const char *unwanted, bool *out, lace_error *err)
+{
+    buf prompt;
+    buf_init(&prompt, 1 << 24);
+    lace_status status = probe_render(t, messages_text, with_tools, &prompt, err);
+    *out = contains(&prompt, wanted) && !contains(&prompt, unwanted);
     buf_deinit(&prompt);
     return status;
 }
@@ -417,6 +442,27 @@ static lace_status probe_calls(chat_template *t, lace_error *err)
                                   &c->takes_results, err);
 }
 
+/* Whether an image in a result changes what is rendered, and not because it is printed as a value. */
+static lace_status probe_result_images(chat_template *t, lace_error *err)
+{
+    buf with, without;
+    t->caps.takes_result_images = false;
+    if (!t->caps.takes_parts || !t->caps.takes_calls)
+        return LACE_OK;
+    buf_init(&with, 1 << 24);
+    buf_init(&without, 1 << 24);
+    lace_status status = probe_render(t, PROBE_CALL_PARTS(", {\"type\": \"image\"}"),
+                                      t->caps.takes_tools, &with, err);
+    if (status == LACE_OK)
+        status = probe_render(t, PROBE_CALL_PARTS(""), t->caps.takes_tools, &without, err);
+    t->caps.takes_result_images = status == LACE_OK && contains(&with, "probe_result") &&
+                                  !contains(&with, "'image'") && !contains(&with, "\"image\"") &&
+                                  strcmp(with.data, without.size ? without.data : "") != 0;
+    buf_deinit(&with);
+    buf_deinit(&without);
+    return status;
+}
+
 /* Whether a role that the template has a word for is one that it takes, and in which order turns may
  * stand. */
 static lace_status probe_turns(chat_template *t, lace_error *err)
@@ -459,7 +505,8 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     c->takes_system = takes_system;
     TRY(probe_turns(t, err));
     TRY(probe(t, "[" PROBE_USER "]", true, "probe_tool", "{'role'", &c->takes_tools, err));
-    return probe_calls(t, err);
+    TRY(probe_calls(t, err));
+    return probe_result_images(t, err);
 }
 
 static bool mentions(text source, const char *word)

@@ -119,6 +119,29 @@ static lace_status show_calls(shown *s, const json_t *message, size_t number, la
     return status;
 }
 
+/* What stands in the message of results so far: the last text is still open. */
+static lace_status reopen(const json_t *content, buf *chars, json_t *parts)
+{
+    size_t n = json_array_size(content);
+    const json_t *last = json_array_get(content, n - 1);
+    const json_t *said = json_is_array(content) ? json_object_get(last, "text") : content;
+    for (size_t i = 0; i + (said != NULL) < n; i++)
+        if (json_array_append(parts, json_array_get(content, i)) != 0)
+            return LACE_E_NOMEM;
+    TRY(buf_append(chars, json_string_value(said), json_string_length(said)));
+    return said ? buf_append_text(chars, "\n\n") : LACE_OK;
+}
+
+/* A text, or parts where there are images among them. */
+static json_t *make_result(buf *chars, json_t *parts)
+{
+    if (json_array_size(parts) == 0)
+        return make_message("user", chars);
+    return message_end_part(chars, parts) == LACE_OK
+               ? json_pack("{s:s, s:O}", "role", "user", "content", parts)
+               : NULL;
+}
+
 /* A result, or what the user says behind results, which goes into the same message. */
 static lace_status show_result(shown *s, const json_t *message, size_t number, bool is_result,
                                lace_error *err)
@@ -126,27 +149,28 @@ static lace_status show_result(shown *s, const json_t *message, size_t number, b
     size_t last = json_array_size(s->messages);
     const char *id = json_string_value(json_object_get(message, "tool_call_id"));
     const json_t *name = id ? json_object_get(s->names, id) : NULL;
+    json_t *parts = json_array();
     buf b;
     buf_init(&b, SIZE_MAX / 2);
-    lace_status status = LACE_OK;
+    lace_status status = parts ? LACE_OK : LACE_E_NOMEM;
     if (!json_is_string(name))
         name = json_object_get(message, "name");
-    if (s->is_results) {
-        const json_t *before = json_object_get(json_array_get(s->messages, last - 1), "content");
-        status = buf_append(&b, json_string_value(before), json_string_length(before));
-        if (status == LACE_OK)
-            status = buf_append_text(&b, "\n\n");
-    }
+    if (status == LACE_OK && s->is_results)
+        status =
+            reopen(json_object_get(json_array_get(s->messages, last - 1), "content"), &b, parts);
     if (status == LACE_OK && is_result)
         status = buf_printf(&b, "Result of %.200s:\n",
                             json_is_string(name) ? json_string_value(name) : "the tool");
-    if (status == LACE_OK)
+    if (status == LACE_OK && message_has_image(message))
+        status = message_parts(json_object_get(message, "content"), number, &b, parts, err);
+    else if (status == LACE_OK)
         status = message_text(json_object_get(message, "content"), number, &b, err);
     if (status == LACE_OK && s->is_results && json_array_remove(s->messages, last - 1) != 0)
         status = LACE_E_NOMEM;
     if (status == LACE_OK)
-        status = push(s->messages, make_message("user", &b));
+        status = push(s->messages, make_result(&b, parts));
     s->is_results = is_result;
+    json_decref(parts);
     buf_deinit(&b);
     return status;
 }
@@ -155,7 +179,7 @@ static lace_status show_message(shown *s, json_t *message, size_t number, bool s
                                 lace_error *err)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
-    bool is_result = role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0);
+    bool is_result = message_is_result(message);
     if (shows_calls && json_array_size(json_object_get(message, "tool_calls")) > 0)
         return show_calls(s, message, number, err);
     if (shows_calls && !s->format &&

@@ -44,6 +44,13 @@ static bool is_image_part(const json_t *part)
     return type && strcmp(type, "image") == 0;
 }
 
+static bool is_text_part(const json_t *part)
+{
+    const char *type = string_of(part, "type");
+    return type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+                    strcmp(type, "output_text") == 0);
+}
+
 /* The texts of all parts, joined by line ends. */
 static lace_status join_parts(const json_t *parts, size_t message, buf *out, lace_error *err)
 {
@@ -53,8 +60,7 @@ static lace_status join_parts(const json_t *parts, size_t message, buf *out, lac
     {
         const char *type = string_of(part, "type");
         const json_t *chars = json_object_get(part, "text");
-        bool is_text = type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
-                                strcmp(type, "output_text") == 0);
+        bool is_text = is_text_part(part);
         if (!is_text && type)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "messages[%zu].content[%zu]: parts of type '%.40s' are not supported",
@@ -87,6 +93,59 @@ static bool has_image(const json_t *parts)
     return false;
 }
 
+bool message_has_image(const json_t *message)
+{
+    return has_image(json_object_get(message, "content"));
+}
+
+bool message_is_result(const json_t *message)
+{
+    const char *role = string_of(message, "role");
+    return role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0);
+}
+
+lace_status message_end_part(buf *chars, json_t *parts)
+{
+    if (chars->size == 0)
+        return LACE_OK;
+    /* Unchecked: words of ours may stand between bytes that no text has. */
+    json_t *part = json_pack("{s:s, s:o}", "type", "text", "text",
+                             json_stringn_nocheck(chars->data, chars->size));
+    buf_clear(chars);
+    return part && json_array_append_new(parts, part) == 0 ? LACE_OK : LACE_E_NOMEM;
+}
+
+static lace_status refuse_part(size_t message, size_t part, lace_error *err)
+{
+    return error_set(err, LACE_E_ARG, "messages[%zu].content[%zu]: a text or an image is expected",
+                     message, part);
+}
+
+lace_status message_parts(const json_t *content, size_t message, buf *chars, json_t *parts,
+                          lace_error *err)
+{
+    bool is_behind_text = false;
+    if (!json_is_array(content))
+        return message_text(content, message, chars, err);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        json_t *part = json_array_get(content, i);
+        const json_t *said = json_object_get(part, "text");
+        if (is_image_part(part)) {
+            TRY(message_end_part(chars, parts));
+            if (json_array_append(parts, part) != 0)
+                return LACE_E_NOMEM;
+        } else if (!is_text_part(part) || !json_is_string(said)) {
+            return refuse_part(message, i, err);
+        } else {
+            if (is_behind_text)
+                TRY(buf_append(chars, "\n", 1));
+            TRY(buf_append(chars, json_string_value(said), json_string_length(said)));
+        }
+        is_behind_text = !is_image_part(part);
+    }
+    return LACE_OK;
+}
+
 /* Parts among which are images; the others are texts. */
 static lace_status check_images(const json_t *parts, size_t message, bool takes_parts,
                                 lace_error *err)
@@ -99,9 +158,7 @@ static lace_status check_images(const json_t *parts, size_t message, bool takes_
         const json_t *part = json_array_get(parts, i);
         const char *type = string_of(part, "type");
         if (!is_image_part(part) && !(type && strcmp(type, "text") == 0 && string_of(part, "text")))
-            return error_set(err, LACE_E_ARG,
-                             "messages[%zu].content[%zu]: a text or an image is expected", message,
-                             i);
+            return refuse_part(message, i, err);
     }
     return LACE_OK;
 }

@@ -18,6 +18,16 @@ lace_status messages_adapt(const json_t *messages, const message_rules *rules, j
 lace_status message_text(const json_t *content, size_t message, buf *out, lace_error *err);
 
 /*
+ * Append a content to a list of parts: an image is a part, and texts between images are one, joined
+ * by line ends. `chars` has the text that is not yet a part, which message_end_part makes one.
+ */
+lace_status message_parts(const json_t *content, size_t message, buf *chars, json_t *parts,
+                          lace_error *err);
+lace_status message_end_part(buf *chars, json_t *parts);
+bool message_has_image(const json_t *message);
+bool message_is_result(const json_t *message);
+
+/*
  * described_tools.c: a new array in which the system message describes tools that the template has
  * no place for, and calls and results are plain messages where it shows none. A template that shows
  * tools and no calls gets the calls as its model writes them.
@@ -31,6 +41,12 @@ bool described_in_own_form(const chat_caps *caps, const reply_format *format);
 
 /* split_calls.c: a new array in which every message has one call at most, its result behind it. */
 lace_status messages_split_calls(const json_t *messages, json_t **out, lace_error *err);
+
+/*
+ * result_images.c: a new array in which images of results stand in messages of the user, behind the
+ * results; NULL: there are none.
+ */
+lace_status messages_move_images(const json_t *messages, json_t **out, lace_error *err);
 
 /*
  * continuation.c: whether the last message is one of the assistant's that can be continued, behind

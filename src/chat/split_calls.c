@@ -48,9 +48,27 @@ static size_t find_result(const json_t *messages, size_t begin, size_t end, cons
     return has_ids && json_is_string(id) ? end : begin + place;
 }
 
-/* A message with several calls, and the results behind it up to `end`. */
-static lace_status split(const json_t *messages, size_t at, size_t end, json_t *out)
+/* A result. The images of a request are known by their order, which must stay. */
+static lace_status push_result(const json_t *messages, size_t at, size_t *last_image, json_t *out,
+                               lace_error *err)
 {
+    json_t *result = json_array_get(messages, at);
+    if (message_has_image(result)) {
+        if (at < *last_image)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "messages[%zu]: the model's chat template shows one call at a time: "
+                             "results with images must be in the order of their calls",
+                             at);
+        *last_image = at;
+    }
+    return push(out, json_incref(result));
+}
+
+/* A message with several calls, and the results behind it up to `end`. */
+static lace_status split(const json_t *messages, size_t at, size_t end, json_t *out,
+                         lace_error *err)
+{
+    size_t last_image = 0;
     const json_t *message = json_array_get(messages, at);
     const json_t *calls = json_object_get(message, "tool_calls");
     json_t *call, *used = json_object();
@@ -66,14 +84,14 @@ static lace_status split(const json_t *messages, size_t at, size_t end, json_t *
         if (status != LACE_OK || result >= end || json_object_get(used, key))
             continue;
         status = json_object_set_new(used, key, json_true()) == 0
-                     ? push(out, json_incref(json_array_get(messages, result)))
+                     ? push_result(messages, result, &last_image, out, err)
                      : LACE_E_NOMEM;
     }
     /* Results that belong to no call. */
     for (i = at + 1; i < end && status == LACE_OK; i++) {
         snprintf(key, sizeof key, "%zu", i);
         if (!json_object_get(used, key))
-            status = push(out, json_incref(json_array_get(messages, i)));
+            status = push_result(messages, i, &last_image, out, err);
     }
     json_decref(used);
     return status;
@@ -91,7 +109,7 @@ lace_status messages_split_calls(const json_t *messages, json_t **out, lace_erro
         } else {
             while (has_role(json_array_get(messages, end), "tool"))
                 end++;
-            status = split(messages, i, end, list);
+            status = split(messages, i, end, list, err);
         }
         i = end;
     }

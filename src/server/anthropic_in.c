@@ -43,6 +43,23 @@ static bool text_of_block(const json_t *block, text *out)
     return true;
 }
 
+/* A block that is text, behind a line end where others stand before it. */
+static bool read_text_block(call *c, const char *param, const json_t *block, buf *out)
+{
+    text t;
+    if (!text_of_block(block, &t)) {
+        call_fail(c, 400, param, "invalid_value", "%s: a block is not of type text", param);
+        return false;
+    }
+    drop_billing_line(&t);
+    if (t.size == 0)
+        return true;
+    if ((out->size > 0 && buf_append(out, "\n", 1) != LACE_OK) ||
+        buf_append(out, t.data, t.size) != LACE_OK)
+        return call_nomem(c);
+    return true;
+}
+
 /* A string, or a list of blocks that are text, to one text. */
 static bool read_text(call *c, const char *param, const json_t *content, buf *out)
 {
@@ -56,19 +73,9 @@ static bool read_text(call *c, const char *param, const json_t *content, buf *ou
                   "%s: a content is neither a string nor a list of blocks", param);
         return false;
     }
-    for (size_t i = 0; i < json_array_size(content); i++) {
-        text t;
-        if (!text_of_block(json_array_get(content, i), &t)) {
-            call_fail(c, 400, param, "invalid_value", "%s: a block is not of type text", param);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (!read_text_block(c, param, json_array_get(content, i), out))
             return false;
-        }
-        drop_billing_line(&t);
-        if (t.size == 0)
-            continue;
-        if ((out->size > 0 && buf_append(out, "\n", 1) != LACE_OK) ||
-            buf_append(out, t.data, t.size) != LACE_OK)
-            return call_nomem(c);
-    }
     return true;
 }
 
@@ -116,24 +123,6 @@ static bool read_tool_use(call *c, turn *t, const json_t *block)
     return call_append(c, t->calls, one);
 }
 
-/* A tool's result is a message of its own, in front of what the user says beside it. */
-static bool read_tool_result(call *c, const json_t *block, json_t *messages)
-{
-    json_t *id = json_object_get(block, "tool_use_id");
-    const json_t *content = json_object_get(block, "content");
-    if (!json_is_string(id))
-        return call_refuse(c, "messages", "a tool_result has no tool_use_id");
-    buf b;
-    buf_init(&b, 64 << 20);
-    bool ok = !content || json_is_null(content) || read_text(c, "messages", content, &b);
-    if (ok)
-        ok = call_append(c, messages,
-                         json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content",
-                                   text_json(&b)));
-    buf_deinit(&b);
-    return ok;
-}
-
 /* What was said so far becomes a part, in front of an image or at the end. */
 static bool end_part(call *c, turn *t)
 {
@@ -147,6 +136,50 @@ static bool end_part(call *c, turn *t)
         return false;
     buf_clear(&t->said);
     return true;
+}
+
+/* An image, which gen_images.c reads. */
+static bool read_image(call *c, turn *t, const json_t *block)
+{
+    return end_part(c, t) && call_append(c, t->parts, json_incref((json_t *)block));
+}
+
+static json_t *content_json(const turn *t)
+{
+    return t->parts ? json_incref(t->parts) : text_json(&t->said);
+}
+
+/* What a tool's result says and shows. */
+static bool read_result_blocks(call *c, turn *t, const json_t *content)
+{
+    if (!content || json_is_null(content))
+        return true;
+    if (!json_is_array(content))
+        return read_text(c, "messages", content, &t->said);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        bool is_image = strcmp(json_type_word(block), "image") == 0;
+        if (!(is_image ? read_image(c, t, block) : read_text_block(c, "messages", block, &t->said)))
+            return false;
+    }
+    return !t->parts || end_part(c, t);
+}
+
+/* A tool's result is a message of its own, in front of what the user says beside it. */
+static bool read_tool_result(call *c, const json_t *block, json_t *messages)
+{
+    json_t *id = json_object_get(block, "tool_use_id");
+    if (!json_is_string(id))
+        return call_refuse(c, "messages", "a tool_result has no tool_use_id");
+    turn t = {.role = "tool"};
+    buf_init(&t.said, 64 << 20);
+    bool ok = read_result_blocks(c, &t, json_object_get(block, "content")) &&
+              call_append(c, messages,
+                          json_pack("{s:s, s:O, s:o}", "role", t.role, "tool_call_id", id,
+                                    "content", content_json(&t)));
+    json_decref(t.parts);
+    buf_deinit(&t.said);
+    return ok;
 }
 
 static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
@@ -168,8 +201,8 @@ static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
     }
     if (strcmp(type, "tool_use") == 0 && !is_user)
         return read_tool_use(c, t, block);
-    if (strcmp(type, "image") == 0 && is_user) /* gen_images.c reads it */
-        return end_part(c, t) && call_append(c, t->parts, json_incref((json_t *)block));
+    if (strcmp(type, "image") == 0 && is_user)
+        return read_image(c, t, block);
     if (strcmp(type, "tool_result") == 0 && is_user)
         return read_tool_result(c, block, messages);
     if (strcmp(type, "redacted_thinking") == 0)
@@ -196,8 +229,7 @@ static bool finish_turn(call *c, const turn *t, bool had_result, json_t *message
     bool has_calls = json_array_size(t->calls) > 0;
     if (had_result && t->said.size == 0 && !t->parts)
         return true; /* the results say it all */
-    json_t *message = json_pack("{s:s, s:o}", "role", t->role, "content",
-                                t->parts ? json_incref(t->parts) : text_json(&t->said));
+    json_t *message = json_pack("{s:s, s:o}", "role", t->role, "content", content_json(t));
     if (message && has_calls)
         json_object_set(message, "tool_calls", t->calls);
     if (message && t->thought.size > 0)

@@ -6,6 +6,9 @@
  *     Anthropic   {"type": "image", "source": {"type": "base64", "data": "..."}}
  *     Ollama      "images": ["..."], which ollama_in.c brings into Anthropic's form
  *
+ * They may stand in messages of any role; what a template cannot show in a tool's result follows it
+ * (chat/result_images.c).
+ *
  * Templates get {"type": "image"} and write the model's own mark, which becomes the image's rows.
  */
 #include <string.h>

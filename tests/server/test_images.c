@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "command.h"
+#include "data.h"
 #include "golden_file.h"
 #include "scratch.h"
 #include "served.h"
@@ -269,6 +270,122 @@ static void other_apis_have_images(void)
     answer_check(&a, 200, "\"vision\"");
 }
 
+/* ---- Images in tools' results ---------------------------------------------------------------- */
+
+/* A call and its result, "one" and perhaps an image, as the clients of each API send them. */
+/* clang-format off */
+static const struct api {
+    const char *path, *begin, *text, *image, *end; /* begin text [, image] end */
+    const char *count[2];                          /* where the answer has the prompt's tokens */
+} apis[] = {
+    {"/v1/chat/completions",
+     "{\"max_tokens\":3,\"ignore_eos\":true,\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":"
+     "null,\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{}\"}}]},"
+     "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[",
+     "{\"type\":\"text\",\"text\":\"one\"}",
+     ",{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,%s\"}}", "]}]}",
+     {"usage", "prompt_tokens"}},
+    {"/v1/messages/count_tokens",
+     "{\"model\":\"x\",\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":["
+     "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"look\",\"input\":{}}]},{\"role\":\"user\",\"content\":["
+     "{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[",
+     "{\"type\":\"text\",\"text\":\"one\"}",
+     ",{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":\"image/png\",\"data\":\"%s\"}}", "]}]}]}",
+     {"input_tokens", NULL}},
+    {"/v1/responses",
+     "{\"model\":\"x\",\"max_output_tokens\":3,\"input\":[{\"role\":\"user\",\"content\":\"q\"},{\"type\":\"function_call\","
+     "\"call_id\":\"a\",\"name\":\"look\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"a\",\"output\":[",
+     "{\"type\":\"input_text\",\"text\":\"one\"}",
+     ",{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64,%s\"}", "]}]}",
+     {"usage", "input_tokens"}},
+};
+/* clang-format on */
+
+enum { N_APIS = sizeof apis / sizeof apis[0] };
+
+/* The tokens of the prompt; data: of an image, or NULL. */
+static long ask_result(const served *to, const struct api *api, const char *data)
+{
+    static char request[20000];
+    size_t n = (size_t)snprintf(request, sizeof request, "%s%s", api->begin, api->text);
+    if (data)
+        n += (size_t)snprintf(request + n, sizeof request - n, api->image, data);
+    snprintf(request + n, sizeof request - n, "%s", api->end);
+    served_post(to, api->path, request, &a);
+    return number(api->count[0], api->count[1], NULL);
+}
+
+/* An image in a result has as many tokens as in a question, and is the same image. */
+static void check_results(const served *to)
+{
+    static char request[20000];
+    served_post(to, "/v1/chat/completions",
+                "{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &a);
+    long n = number("usage", "prompt_tokens", NULL);
+    snprintf(request, sizeof request,
+             "{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+             "\"text\":\"q\"},{\"type\":\"image_url\",\"image_url\":{\"url\":"
+             "\"data:image/png;base64,%s\"}}]}]}",
+             base64("rgb.png"));
+    served_post(to, "/v1/chat/completions", request, &a);
+    long n_image = number("usage", "prompt_tokens", NULL) - n;
+    CHECK(n > 0 && n_image >= 6);
+    for (int i = 0; i < N_APIS; i++) {
+        long n_text = ask_result(to, &apis[i], NULL);
+        answer_check(&a, 200, NULL);
+        long n_both = ask_result(to, &apis[i], base64("rgb.png"));
+        answer_check(&a, 200, NULL);
+        if (!CHECK(n_text > n && n_both == n_text + n_image))
+            tap_note("%s: %ld, with an image of %ld %ld", apis[i].path, n_text, n_image, n_both);
+        ask_result(to, &apis[i], base64("cut_rgb.png"));
+        answer_check(&a, 400, "content[1]: the ");
+    }
+}
+
+static void tools_without_a_place_show_images(void)
+{
+    check_results(&s);
+}
+
+/* Qwen's own template. */
+static void tools_with_a_place_show_images(void)
+{
+    served with;
+    char arguments[1000], *path = data_path("templates/Qwen3.5-4B.jinja");
+    snprintf(arguments, sizeof arguments, "%s -c 256 --chat-template-file %s", scratch_path(""),
+             path);
+    free(path);
+    if (!CHECK(served_start(&with, arguments)))
+        return;
+    check_results(&with);
+    CHECK(served_stop(&with) == 0);
+}
+
+/* What a client of Anthropic sends beside a result stands behind it; the images keep their order. */
+static void images_of_results_come_before_those_of_the_user(void)
+{
+    static char request[40000];
+    static const char form[] =
+        "{\"max_tokens\":2,\"model\":\"x\",\"temperature\":0,\"messages\":[{\"role\":\"user\","
+        "\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":"
+        "\"a\","
+        "\"name\":\"look\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":\"image\","
+        "\"source\":{\"type\":\"base64\",\"data\":\"%s\"}},{\"type\":\"text\",\"text\":\"so?\"},"
+        "{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"image\","
+        "\"source\":{\"type\":\"base64\",\"data\":\"%s\"}}]}]}]}";
+    char *first = strdup(base64("rgb.png"));
+    snprintf(request, sizeof request, form, first, base64("broken_rgb.png"));
+    served_post(&s, "/v1/messages", request, &a);
+    answer_check(&a, 400, "messages[2].content[0]: the ");
+    snprintf(request, sizeof request, form, base64("broken_rgb.png"), first);
+    served_post(&s, "/v1/messages", request, &a);
+    answer_check(&a, 400, "messages[3].content[0]: the ");
+    snprintf(request, sizeof request, form, base64("alpha.png"), first);
+    served_post(&s, "/v1/messages", request, &a);
+    answer_check(&a, 200, "\"type\":\"message\"");
+    free(first);
+}
+
 static void bad_images_cost_the_request(void)
 {
     static const char *const files[] = {"bomb.png",    "bomb.jpg",       "bomb.webp",
@@ -330,6 +447,12 @@ static void a_model_without_a_tower_says_so(void)
                 "\"aaaa\"]}]}",
                 &a);
     answer_check(&a, 400, "no vision tower");
+    for (int i = 0; i < N_APIS; i++) {
+        ask_result(&plain, &apis[i], "aaaa");
+        answer_check(&a, 400, "no vision tower");
+        ask_result(&plain, &apis[i], NULL);
+        answer_check(&a, 200, NULL);
+    }
     CHECK(served_stop(&plain) == 0);
 }
 
@@ -369,6 +492,10 @@ int main(void)
     tap_case("large_files_are_seen", large_files_are_seen);
     tap_case("photos_leave_room_for_their_question", photos_leave_room_for_their_question);
     tap_case("other_apis_have_images", other_apis_have_images);
+    tap_case("tools_without_a_place_show_images", tools_without_a_place_show_images);
+    tap_case("tools_with_a_place_show_images", tools_with_a_place_show_images);
+    tap_case("images_of_results_come_before_those_of_the_user",
+             images_of_results_come_before_those_of_the_user);
     tap_case("bad_images_cost_the_request", bad_images_cost_the_request);
     tap_case("images_without_end_are_refused_soon", images_without_end_are_refused_soon);
     CHECK(served_stop(&s) == 0);
