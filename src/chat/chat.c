@@ -302,6 +302,9 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
 /* ---- Finding out ----------------------------------------------------------------------------- */
 
 #define PROBE_USER "{\"role\": \"user\", \"content\": \"probe_user\"}"
+#define PROBE_USER_PARTS                                                                           \
+    "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one\"},"                 \
+    " {\"type\": \"text\", \"text\": \"probe_part\"}]}]"
 #define PROBE_CALL_SHOWS(id, content, result)                                                      \
     "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": " content                             \
     ", \"tool_calls\": [{\"id\": \"" id "\", \"type\": \"function\", \"function\":"                \
@@ -309,9 +312,6 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
     " {\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"name\": \"probe_tool\","                \
     " \"content\": " result "}]"
 #define PROBE_CALL_ID(id, content) PROBE_CALL_SHOWS(id, content, "\"probe_result\"")
-#define PROBE_CALL_PARTS(more)                                                                     \
-    PROBE_CALL_SHOWS("call00001", "\"\"",                                                          \
-                     "[{\"type\": \"text\", \"text\": \"probe_result\"}" more "]")
 #define PROBE_LATE                                                                                 \
     "[{\"role\": \"system\", \"content\": \"probe_early\"}, " PROBE_USER                           \
     ", {\"role\": \"assistant\", \"content\": \"probe_answer\"},"                                  \
@@ -327,10 +327,12 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
     " \"content\": \"probe_result\"},"                                                             \
     " {\"role\": \"tool\", \"tool_call_id\": \"call00002\", \"name\": \"probe_tool\","             \
     " \"content\": \"probe_other\"}]"
-#define PROBE_RESULT                                                                               \
+#define PROBE_RESULT_SHOWS(result)                                                                 \
     "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": \"probe_call\"},"                     \
     " {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"probe_tool\","             \
-    " \"content\": \"probe_result\"}]"
+    " \"content\": " result "}]"
+#define PROBE_RESULT      PROBE_RESULT_SHOWS("\"probe_result\"")
+#define PROBE_PARTS(more) "[{\"type\": \"text\", \"text\": \"probe_result\"}" more "]"
 
 static const char probe_tools[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"description\":"
@@ -442,22 +444,42 @@ static lace_status probe_calls(chat_template *t, lace_error *err)
                                   &c->takes_results, err);
 }
 
-/* Whether an image in a result changes what is rendered, and not because it is printed as a value. */
-static lace_status probe_result_images(chat_template *t, lace_error *err)
+/* A result of parts behind a call, or behind a text where calls are not shown. */
+#define PROBE_PARTS_BEHIND(more)                                                                   \
+    {                                                                                              \
+        PROBE_CALL_SHOWS("call00001", "\"\"", PROBE_PARTS(more)),                                  \
+            PROBE_RESULT_SHOWS(PROBE_PARTS(more))                                                  \
+    }
+
+/*
+ * Whether a result of two texts shows both, and whether an image in it changes what is rendered; not
+ * because they are printed as values.
+ */
+static lace_status probe_result_parts(chat_template *t, lace_error *err)
 {
+    static const char *const one[] = PROBE_PARTS_BEHIND("");
+    static const char *const two[] =
+        PROBE_PARTS_BEHIND(", {\"type\": \"text\", \"text\": \"probe_more\"}");
+    static const char *const image[] = PROBE_PARTS_BEHIND(", {\"type\": \"image\"}");
+    chat_caps *c = &t->caps;
+    int form = c->takes_calls ? 0 : 1;
     buf with, without;
-    t->caps.takes_result_images = false;
-    if (!t->caps.takes_parts || !t->caps.takes_calls)
+    c->takes_result_images = false;
+    if (!c->takes_parts || (!c->takes_calls && !c->takes_results))
         return LACE_OK;
     buf_init(&with, 1 << 24);
     buf_init(&without, 1 << 24);
-    lace_status status = probe_render(t, PROBE_CALL_PARTS(", {\"type\": \"image\"}"),
-                                      t->caps.takes_tools, &with, err);
-    if (status == LACE_OK)
-        status = probe_render(t, PROBE_CALL_PARTS(""), t->caps.takes_tools, &without, err);
-    t->caps.takes_result_images = status == LACE_OK && contains(&with, "probe_result") &&
-                                  !contains(&with, "'image'") && !contains(&with, "\"image\"") &&
-                                  strcmp(with.data, without.size ? without.data : "") != 0;
+    lace_status status = probe_render(t, two[form], c->takes_tools, &with, err);
+    c->takes_result_parts = contains(&with, "probe_result") && contains(&with, "probe_more") &&
+                            !contains(&with, "'text'") && !contains(&with, "\"text\"");
+    if (status == LACE_OK && c->takes_result_parts)
+        status = probe_render(t, one[form], c->takes_tools, &without, err);
+    if (status == LACE_OK && c->takes_result_parts) {
+        status = probe_render(t, image[form], c->takes_tools, &with, err);
+        c->takes_result_images = contains(&with, "probe_result") && without.size > 0 &&
+                                 !contains(&with, "'image'") && !contains(&with, "\"image\"") &&
+                                 strcmp(with.data, without.data) != 0;
+    }
     buf_deinit(&with);
     buf_deinit(&without);
     return status;
@@ -491,12 +513,11 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     c->takes_strings = c->takes_parts = c->takes_system = c->takes_object_args = true;
     c->takes_null_content = c->takes_empty_content = c->takes_long_ids = true;
     c->takes_late_system = c->takes_user_runs = true;
-    c->takes_results = true;
+    c->takes_results = c->takes_result_parts = true;
     TRY(probe_strings(t, err));
-    TRY(probe(t,
-              "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one\"},"
-              " {\"type\": \"text\", \"text\": \"probe_part\"}]}]",
-              false, "probe_part", "{'type'", &takes_parts, err));
+    TRY(probe(t, PROBE_USER_PARTS, false, "probe_part", "{'type'", &takes_parts, err));
+    if (takes_parts) /* or as JSON */
+        TRY(probe(t, PROBE_USER_PARTS, false, "probe_part", "\"type\"", &takes_parts, err));
     c->takes_parts = takes_parts;
     if (!takes_parts)
         c->takes_strings = true; /* whatever it does with them */
@@ -506,7 +527,7 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     TRY(probe_turns(t, err));
     TRY(probe(t, "[" PROBE_USER "]", true, "probe_tool", "{'role'", &c->takes_tools, err));
     TRY(probe_calls(t, err));
-    return probe_result_images(t, err);
+    return probe_result_parts(t, err);
 }
 
 static bool mentions(text source, const char *word)

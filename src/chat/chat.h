@@ -36,6 +36,7 @@ typedef struct chat_caps {
     bool takes_calls;         /* shows earlier tool calls; else see describes_tools */
     bool takes_call_lists;    /* several in one message; else they become a message each */
     bool takes_results;       /* of role "tool"; else see describes_tools */
+    bool takes_result_parts;  /* content of results as parts; else their text is joined, as above */
     bool takes_result_images; /* in their parts; else they follow in a message of the user */
     bool takes_object_args;   /* arguments of calls as objects; else as text */
     bool takes_null_content;  /* beside calls; else it becomes "" */

@@ -174,8 +174,10 @@ static lace_status adapt_content(json_t *message, size_t number, const chat_caps
     json_t *content = json_object_get(message, "content");
     const char *role = string_of(message, "role");
     bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
-    /* Templates that take parts from users may still want a text from the system. */
-    bool takes_parts = caps->takes_parts && !(caps->takes_strings && is_system_role(role));
+    /* Templates that take parts from users may still want a text from the system, or from tools. */
+    bool wants_text =
+        is_system_role(role) || (message_is_result(message) && !caps->takes_result_parts);
+    bool takes_parts = caps->takes_parts && !(caps->takes_strings && wants_text);
     if (has_calls && (!content || json_is_null(content)))
         return caps->takes_null_content ? set_new(message, "content", json_null())
                                         : set_new(message, "content", json_string(""));

@@ -97,7 +97,8 @@ static void real_templates_take_messages_as_clients_send_them(void)
     " \"type\": \"function\", \"function\": {\"name\": \"read_file\","                             \
     " \"arguments\": \"{\\\"path\\\": \\\"path_six\\\"}\"}}]},"                                    \
     " {\"role\": \"tool\", \"tool_call_id\": \"call_a1b2c3d4e5f6\", \"content\": "                 \
-    "\"result_seven\"}"
+    "[{\"type\": \"text\", \"text\": \"result_seven\"},"                                           \
+    " {\"type\": \"text\", \"text\": \"result_eight\"}]}"
 
 /* Nothing that an agent sends may be refused by a template, or be left out of the prompt. */
 static void check_agent(const char *name, const chat_template *t)
@@ -111,17 +112,19 @@ static void check_agent(const char *name, const chat_template *t)
     json_t *messages =
         json_loads(has_calls ? "[" AGENT_MESSAGES AGENT_CALL "]" : "[" AGENT_MESSAGES "]", 0, NULL);
     json_t *tools = json_loads(AGENT_TOOLS, 0, NULL);
-    static const char *const texts[] = {"rule_one",  "rule_two", "place_three", "question_four",
-                                        "rule_five", "path_six", "result_seven"};
+    static const char *const texts[] = {"rule_one",  "rule_two", "place_three",  "question_four",
+                                        "rule_five", "path_six", "result_seven", "result_eight"};
     request.messages = messages;
     request.tools = has_calls ? tools : NULL;
     buf_init(&out, 1 << 24);
     if (!CHECK(chat_template_render(t, &request, &out, &err) == LACE_OK))
         tap_note("%s: %s", name, err.text);
     else
-        for (size_t i = 0; i < (has_calls ? 7 : 5); i++)
+        for (size_t i = 0; i < (has_calls ? 8 : 5); i++)
             if (!CHECK(strstr(out.data, texts[i]) != NULL))
                 tap_note("%s: %s is not in the prompt", name, texts[i]);
+    if (out.data && !CHECK(!strstr(out.data, "'text'") && !strstr(out.data, "\"text\"")))
+        tap_note("%s: a list of parts is printed as a value", name);
     buf_deinit(&out);
     json_decref(messages);
     json_decref(tools);
