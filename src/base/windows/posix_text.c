@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <unistd.h>
 
 #undef signal
 #undef sigemptyset
@@ -209,10 +210,16 @@ int ioctl(int fd, int what, struct winsize *out)
     return 0;
 }
 
+int posix_isatty(int fd)
+{
+    DWORD mode;
+    return GetConsoleMode((HANDLE)_get_osfhandle(fd), &mode) != 0;
+}
+
 int tcgetattr(int fd, struct termios *out)
 {
     *out = (struct termios){0};
-    return _isatty(fd) ? 0 : -1;
+    return posix_isatty(fd) ? 0 : -1;
 }
 
 int tcsetattr(int fd, int when, const struct termios *state)

@@ -8,4 +8,8 @@
 
 #include "base/windows/posix_file.h"
 
+/* Windows' own says yes to NUL, too, which stands for /dev/null. */
+int posix_isatty(int fd);
+#define isatty posix_isatty
+
 #endif
