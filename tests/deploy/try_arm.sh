@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# The whole program for aarch64, cross-compiled, under qemu: run, serve, and some test programs.
+# The whole program for aarch64, cross-compiled, under qemu: run, serve, and test programs.
 #
 #   tests/deploy/try_arm.sh [TEST...]        with the network, for Debian's libraries of arm64
 #
+# Images are not read there: they are decoded behind seccomp, which qemu's programs do not have.
 # The libraries are unpacked into build/arm64/root; nothing is installed on this machine. `make arm` checks
 # the kernels of each level alone, and needs none of this.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$(pwd)/build/arm64/root
-tests=${*:-test_base test_tokenizer test_session test_batcher test_conversation test_cli_run}
+tests=${*:-unit/test_base unit/test_tokenizer unit/test_session unit/test_batcher unit/test_conversation
+    unit/test_grammar unit/test_sampler unit/test_gguf unit/test_safetensors unit/test_unpack
+    unit/test_cli_run unit/test_cli_embed server/test_fields golden/test_golden}
 packages="libc6 libgcc-s1 libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev libjansson4 libjansson-dev
     libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-openssl-2.1-7 libevent-pthreads-2.1-7
     libevent-dev libssl3 libssl-dev libedit2 libedit-dev libbsd0 libbsd-dev libmd0 libmd-dev libtinfo6
-    libncurses-dev libncurses6 zlib1g"
+    libncurses-dev libncurses6 zlib1g zlib1g-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16
+    libpng-dev libwebp7 libwebp-dev"
 for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
     command -v $tool >/dev/null || { echo "try_arm: $tool is missing" >&2; exit 1; }
 done
@@ -45,7 +49,7 @@ libs=$root/usr/lib/aarch64-linux-gnu
 make -j2 B=build/arm64 CC=aarch64-linux-gnu-gcc LD=aarch64-linux-gnu-ld OBJCOPY=aarch64-linux-gnu-objcopy \
     NVCC= VULKAN= OPT="-O3 -g1 -I$root/usr/include -I$root/usr/include/aarch64-linux-gnu" \
     LDFLAGS="-Wl,--as-needed -L$libs -Wl,-rpath-link,$libs -Wl,-rpath-link,$root/lib/aarch64-linux-gnu" \
-    build/arm64/lace build/arm64/liblace.so $(printf 'build/arm64/tests/unit/%s ' $tests)
+    build/arm64/lace build/arm64/liblace.so $(printf 'build/arm64/tests/%s ' $tests)
 file -bL build/arm64/lace build/arm64/liblace.so | cut -c 1-70
 
 # A program that runs the one of arm64, for tests that start it.
@@ -66,7 +70,9 @@ kill $server
 wait $server || true
 
 for test in $tests; do
-    printf '#!/bin/sh\nexec qemu-aarch64 -cpu max build/arm64/tests/unit/%s\n' "$test" >build/arm64/$test.sh
-    chmod +x build/arm64/$test.sh
+    name=build/arm64/$(basename $test).sh
+    printf '#!/bin/sh\nexec qemu-aarch64 -cpu max build/arm64/tests/%s\n' "$test" >$name
+    chmod +x $name
 done
-LACE_BIN=build/arm64/lace-here scripts/run-tests.pl $(printf 'build/arm64/%s.sh ' $tests)
+LACE_SHARED=none LACE_BIN=build/arm64/lace-here scripts/run-tests.pl \
+    $(for test in $tests; do echo "build/arm64/$(basename $test).sh"; done)

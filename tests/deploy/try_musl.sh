@@ -23,7 +23,12 @@ make -j2 B=build/musl CC="${MUSL_CC:-musl-gcc}" NVCC= VULKAN= CURL= MPICC= IMAGE
 file -b build/musl/lace
 ls -l build/musl/lace | awk '{print "lace: " $5 " bytes"}'
 build/musl/lace --version
-build/musl/lace run -p "Once upon a time" -n 43 --seed 8
+build/musl/lace run -p "Once upon a time" -n 43 --seed 8 >build/musl/run.txt
+cat build/musl/run.txt
+if [ -x build/lace ]; then
+    build/lace run -p "Once upon a time" -n 43 --seed 8 2>/dev/null | cmp - build/musl/run.txt
+    echo "the same text as with glibc"
+fi
 
 echo "== serve"
 build/musl/lace serve models/tales-4m.gguf --port 18083 >build/musl/serve.log 2>&1 &
