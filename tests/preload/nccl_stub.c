@@ -109,8 +109,10 @@ int ncclGetUniqueId(unique_id *out)
 
 int ncclCommInitRank(comm **out, int n_ranks, unique_id id, int rank)
 {
+    if (fails("ncclCommInitRank") || n_ranks > MOST_RANKS)
+        return FAILED;
     comm *c = calloc(1, sizeof *c);
-    if (fails("ncclCommInitRank") || !c || n_ranks > MOST_RANKS)
+    if (!c)
         return FAILED;
     pthread_mutex_lock(&lock);
     find_driver();
@@ -124,8 +126,10 @@ int ncclCommInitRank(comm **out, int n_ranks, unique_id id, int rank)
         pthread_barrier_init(&c->g->barrier, NULL, (unsigned)n_ranks);
     }
     pthread_mutex_unlock(&lock);
-    if (!c->g)
+    if (!c->g) {
+        free(c);
         return FAILED;
+    }
     c->rank = rank;
     pthread_barrier_wait(&c->g->barrier);
     *out = c;
