@@ -145,7 +145,7 @@ const failed = await runCases({
       t.keys('Once upon a time', 'Enter');
       await t.until(/time\n.{20}/s);
       t.keys('C-c');
-      await t.until(/\[stopped\]|\[cut\]|\[context full\]/);
+      await t.until(/\[stopped\]|\[cut; -n says how long\]|\[context full\]/);
       t.keys('/stats', 'Enter');
       await t.until(/1 answer,/);
       t.keys('C-d');
@@ -159,7 +159,7 @@ const failed = await runCases({
       t.keys('/stast', 'BSpace', 'BSpace', 'ts', 'Enter');
       await t.until(/last answer/);
       t.keys('grüße', 'BSpace', 'Enter');
-      await t.until(/\[cut\]/);
+      await t.until(/\[cut; -n says how long\]/);
       t.keys(`/save ${dir}/utf8.json`, 'Enter');
       await t.until(/saved 2 messages/);
       assert.equal(JSON.parse(readFileSync(`${dir}/utf8.json`))[0].content, 'grüß');
@@ -192,7 +192,7 @@ const failed = await runCases({
     await terminal('-n 3', async (t) => {
       await t.until(/^>/m);
       t.keys('hello there', 'Enter');
-      await t.until(/\[cut\]\n>/);
+      await t.until(/\[cut; -n says how long\]\n>/);
       t.keys('/quit', 'Enter');
       await t.until(/ENDED/);
       const raw = execFileSync('tmux', ['-L', socket, 'capture-pane', '-p', '-e'], { encoding: 'utf8' });
@@ -207,7 +207,7 @@ const failed = await runCases({
       await t.until(/^>/m);
       for (let i = 1; i < 5; i++) {
         t.keys(`hello ${i}`, 'Enter');
-        await t.until(new RegExp(`hello ${i}\\n[^]*\\[cut\\][^]*\\n> ?\\n`));
+        await t.until(new RegExp(`hello ${i}\\n[^]*\\[cut; -n says how long\\][^]*\\n> ?\\n`));
       }
       assert.match(t.screen(), /\[the context is full: 2 older messages were dropped\]/);
     });
@@ -218,7 +218,7 @@ const failed = await runCases({
     await terminal(`${model} -n 12 --temp 0`, async (t) => {
       await t.until(/^>/m);
       t.keys('hello', 'Enter');
-      await t.until(/\[cut\]/);
+      await t.until(/\[cut; -n says how long\]/);
       const raw = execFileSync('tmux', ['-L', socket, 'capture-pane', '-p', '-e'], { encoding: 'utf8' });
       const after = raw.slice(raw.indexOf('hello'));
       assert.match(after.split('\n')[1], /\x1b\[2m/);
