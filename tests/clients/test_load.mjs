@@ -167,7 +167,7 @@ await runCases({
   },
 
   async mistakes_are_explained() {
-    const cases = [[[], /a server is missing/], [['http://127.0.0.1:1'], /refused/], [['127.0.0.1:8080'], /expected http:\/\//], [['http://127.0.0.1:1', '--input-len', '0'], /--input-len 0/],
+    const cases = [[[], /a server is missing/], [['http://127.0.0.1:1'], /refused/], [['127.0.0.1:1'], /refused/], [['ftp://127.0.0.1:1'], /expected http:\/\//], [['http://127.0.0.1:1', '--input-len', '0'], /--input-len 0/],
       [['http://127.0.0.1:1', '--slo', 'fast'], /--slo fast/], [['http://127.0.0.1:1', '-c', '1', '--rate', '2'], /exclude each other/], [['http://127.0.0.1:1', '-c', '1.5'], /--concurrency 1\.5/]];
     for (const [args, pattern] of cases) {
       const result = await bench(args);
