@@ -72,6 +72,9 @@ const grammar_node *schema_any_string(schema_reader *r)
 #define DATE "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
 #define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+/* Of addresses: without --, which begins names in another script; a last one of digits would be a number. */
+#define PART "(-[A-Za-z0-9]{1,20}){0,2}"
+#define HOST "([A-Za-z0-9]{1,20}" PART "\\.){0,3}[A-Za-z][A-Za-z0-9]{0,19}" PART
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define BASE64 "[A-Za-z0-9+/]"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -92,7 +95,7 @@ static const struct {
     {"hostname", LABEL "(\\." LABEL "){0,3}", NULL},
     {"ipv4", BYTE "\\." BYTE "\\." BYTE "\\." BYTE, NULL},
     {"ipv6", "([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,7}:|::([0-9a-f]{1,4}:){0,5}[0-9a-f]{1,4}|::", NULL},
-    {"uri", "https?://" LABEL "(\\." LABEL "){0,3}(/[A-Za-z0-9._~-]{0,64}){0,8}", NULL},
+    {"uri", "https?://" HOST "(/[A-Za-z0-9._~-]{0,64}){0,8}", NULL},
     {"base64", "(" BASE64 "{4}){1,64}(" BASE64 "{2}==|" BASE64 "{3}=)?", "(" BASE64 "{4})*(" BASE64 "{2}==|" BASE64 "{3}=)?"},
     {"base64url", "([A-Za-z0-9_-]{4}){1,64}([A-Za-z0-9_-]{2,3})?", "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?"},
     {"jwt", "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\\.([A-Za-z0-9_-]{4}){4,32}\\.([A-Za-z0-9_-]{4}){4,16}", NULL},

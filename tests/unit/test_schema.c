@@ -79,7 +79,7 @@ static void formats_are_what_they_say(void)
         {"{\"type\":\"string\",\"format\":\"uuid\"}", {"+\"123e4567-e89b-12d3-a456-426614174000\"", "-\"123e4567\""}},
         {"{\"type\":\"string\",\"format\":\"email\"}", {"+\"a.b@example.org\"", "-\"a@b\"", "-\"@x.org\""}},
         {"{\"type\":\"string\",\"format\":\"ipv4\"}", {"+\"192.168.0.255\"", "-\"256.1.1.1\""}},
-        {"{\"type\":\"string\",\"format\":\"uri\"}", {"+\"https://a.example/b/c\"", "-\"a b\""}},
+        {"{\"type\":\"string\",\"format\":\"uri\"}", {"+\"https://a.example/b/c\"", "+\"http://localhost\"", "+\"https://1.a-b.C3/\"", "-\"https://2.81\"", "-\"https://xn--a.b\"", "-\"a b\""}},
         {"{\"type\":\"integer\",\"format\":\"int32\"}", {"+2147483647", "-2147483648", "+-2147483648"}},
     );
 }
