@@ -8,6 +8,7 @@
 
 #include "compress/quantize.h"
 #include "lace.h"
+#include "named_device.h"
 #include "scratch.h"
 #include "status_check.h"
 #include "tap.h"
@@ -181,6 +182,8 @@ int main(void)
         CASE(no_card_is_named);
         return tap_end();
     }
+    if (!named_device_opens())
+        return tap_end();
     CASE(models_of_every_type_are_right);
     CASE(mixtures_are_right);
     CASE(prompts_in_bytes_are_right);

@@ -9,6 +9,7 @@
 
 #include "data.h"
 #include "lace.h"
+#include "status_check.h"
 #include "tap.h"
 
 enum { N_TEXTS = 4, N_NEW = 32, CONTEXT = 96 };
@@ -431,18 +432,17 @@ static void options_outside_their_range_are_refused(void)
 
 static void the_model_opens(void)
 {
-    CHECK(model != NULL);
+    char *path = data_path("models/tales-4m-f16.gguf");
+    lace_error err;
+    lace_model_options o = lace_model_options_default();
+    o.device = getenv("LACE_DEVICE");
+    o.use_exact = true;
+    CHECK(path && is_ok(lace_model_open(path, &o, &model, &err), &err));
+    free(path);
 }
 
 int main(void)
 {
-    char *path = data_path("models/tales-4m-f16.gguf");
-    lace_model_options o = lace_model_options_default();
-    o.device = getenv("LACE_DEVICE");
-    o.use_exact = true;
-    if (path)
-        lace_model_open(path, &o, &model, NULL);
-    free(path);
     CASE(the_model_opens);
     if (!model)
         return tap_end();

@@ -13,6 +13,7 @@
 
 #include "command.h"
 #include "engine/guess.h"
+#include "named_device.h"
 #include "status_check.h"
 #include "tap.h"
 #include "tensor/codec/unpack.h"
@@ -780,6 +781,8 @@ static void smaller_models_keep_it(void)
 
 int main(void)
 {
+    if (!named_device_opens())
+        return tap_end();
     if (!command_begin())
         return 1;
     CASE(a_layer_predicts_what_its_definition_says);

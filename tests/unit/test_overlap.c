@@ -4,10 +4,10 @@
  * once. LACE_DEVICE names another device for the same, with fewer cases, as it may be slow.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/batcher.h"
+#include "named_device.h"
 #include "status_check.h"
 #include "tap.h"
 #include "tiny_model.h"
@@ -576,8 +576,10 @@ static void rows_of_a_step_are_whole_tiles(void)
 
 int main(void)
 {
-    const char *named = getenv("LACE_DEVICE");
+    const char *named = named_device();
     other = named && strcmp(named, "ref:1") != 0 ? named : NULL;
+    if (!named_device_opens())
+        return tap_end();
     CASE(texts_of_a_transformer_are_right);
     if (other) {
         CASE(texts_of_a_recurrent_model_are_right);
