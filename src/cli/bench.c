@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -406,9 +405,8 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.against && words.count == 0)
         return args_error(v, err, "--against needs a MODEL that both can read");
-    /* A name without a slash is looked for in PATH when it is started. */
-    if (a.against && strchr(a.against, '/') && access(a.against, F_OK) != 0)
-        return error_set(err, LACE_E_ARG, "--against %.200s: %s", a.against, strerror(errno));
+    if (a.against)
+        TRY(bench_rival_find(a.against, err));
     static bench b; /* some ten kilobytes */
     b = (bench){.args = &a, .format = &bench_formats[a.format]};
     TRY(list_tests(v, &b, err));

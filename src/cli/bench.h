@@ -143,6 +143,9 @@ lace_status bench_model_trace(bench_model *b, const bench_test *test, bool has_o
 
 /* ---- The rival ------------------------------------------------------------------------------- */
 
+/* LACE_E_ARG if there is no such program. A name without a slash is looked for in PATH when it is started. */
+lace_status bench_rival_find(const char *program, lace_error *err);
+
 /* llama-bench runs one sequence; llama-batched-bench, known by its name, generates for several. */
 bool bench_rival_can(const char *program, const bench_test *test);
 

@@ -105,6 +105,13 @@ static bool is_batched(const char *program)
     return strstr(slash ? slash : program, "batched-bench") != NULL;
 }
 
+lace_status bench_rival_find(const char *program, lace_error *err)
+{
+    if (strchr(program, '/') && access(program, F_OK) != 0)
+        return error_set(err, LACE_E_ARG, "--against %.200s: %s", program, strerror(errno));
+    return LACE_OK;
+}
+
 bool bench_rival_can(const char *program, const bench_test *test)
 {
     return is_batched(program) ? test->n_gen > 0 : test->n_sequences == 1;
