@@ -152,7 +152,7 @@ obj = $(patsubst %,$(B)/obj/%.o,$(1))
 LIB_OBJ  := $(call obj,$(LIB_SRC)) $(LEVEL_OBJ)
 CLI_OBJ  := $(call obj,$(CLI_SRC))
 # Those that start programs are not for Windows.
-TAP_OBJ  := $(call obj,$(filter-out $(if $(WINDOWS),tests/cost.c tests/fake_hub.c tests/served.c),$(wildcard tests/*.c)))
+TAP_OBJ  := $(call obj,$(filter-out $(if $(WINDOWS),tests/cost.c tests/fake_hub.c tests/served.c,tests/cost_absent.c),$(wildcard tests/*.c)))
 TESTS    := $(patsubst %.c,$(B)/%$(EXE),$(TEST_SRC))
 # QUICK=1 leaves out those that search, wait or repeat for longest.
 SLOW     := unit/test_fit unit/test_perplexity unit/test_killed server/test_faults server/test_hostile \

@@ -3,6 +3,7 @@
 #include "cost.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -38,7 +39,7 @@ static double thread_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static double peak_bytes(void)
+double cost_peak_bytes(void)
 {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
@@ -48,14 +49,14 @@ static double peak_bytes(void)
 static cost measure_here(const cost_subject *s, span input)
 {
     cost least = {1e30, 0};
-    double before = peak_bytes();
+    double before = cost_peak_bytes();
     for (int i = 0; i < N_RUNS; i++) {
         double start = thread_ns();
         s->run(input);
         double ns = thread_ns() - start;
         least.ns = ns < least.ns ? ns : least.ns;
         if (i == 0)
-            least.heap = peak_bytes() - before;
+            least.heap = cost_peak_bytes() - before;
     }
     return least;
 }
@@ -117,4 +118,26 @@ static void check(void *arg)
 void cost_check(const cost_subject *s)
 {
     tap_case_arg(s->name, check, (void *)s);
+}
+
+call_cost cost_of_call(int (*call)(const void *arg), const void *arg)
+{
+    call_cost out = {.code = -1};
+    struct rusage used;
+    double before = cost_peak_bytes();
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int code = call(arg);
+        fflush(stdout);
+        _exit(code);
+    }
+    if (child < 0 || wait4(child, &status, 0, &used) != child)
+        return out;
+    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    out.ms = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e3 +
+             (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e3;
+    out.mib = ((double)used.ru_maxrss * 1024 - before) / 0x1p20;
+    return out;
 }

@@ -22,4 +22,16 @@ typedef struct cost_subject {
 /* One test case. */
 void cost_check(const cost_subject *s);
 
+typedef struct call_cost {
+    int code;       /* what the call returned; -1: it did not return */
+    double ms, mib; /* processor time, and memory beside what there was before */
+} call_cost;
+
+/* What one call costs in a copy of this process. On Windows, where none can be made, it is called here,
+ * and memory is not measured: 0. */
+call_cost cost_of_call(int (*call)(const void *arg), const void *arg);
+
+/* The most memory that this process has had; 0 on Windows. */
+double cost_peak_bytes(void);
+
 #endif

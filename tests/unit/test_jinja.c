@@ -2,18 +2,15 @@
  * chat/jinja: the language against Jinja2's results, 68 templates of real models, and templates
  * that mean harm.
  */
-#define _GNU_SOURCE /* wait4 */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "jinja/jinja.h"
+#include "cost.h"
 #include "data.h"
 #include "sanitized.h"
 #include "tap.h"
@@ -276,30 +273,21 @@ static lace_status run_evil(const evil *e)
     return status;
 }
 
-/* In a process of its own, which tells how long it computed and how large it grew. */
-static void evil_ends_in_time(void *arg)
+static int call_evil(const void *arg)
 {
     const evil *e = arg;
-    struct rusage before, used;
-    int result = 0;
-    getrusage(RUSAGE_SELF, &before);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        lace_status status = run_evil(e);
-        fflush(stdout);
-        _exit(e->status == LACE_OK || status == e->status ? 0 : 1);
-    }
-    if (!CHECK(child > 0 && wait4(child, &result, 0, &used) == child))
-        return;
-    CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
-    double ms = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e3 +
-                (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e3;
-    double mib = (double)(used.ru_maxrss - before.ru_maxrss) / 1024;
+    lace_status status = run_evil(e);
+    return e->status == LACE_OK || status == e->status ? 0 : 1;
+}
+
+static void evil_ends_in_time(void *arg)
+{
+    call_cost c = cost_of_call(call_evil, arg);
+    CHECK(c.code == 0);
     if (IS_SANITIZED) /* which cost time and memory of their own */
         return;
-    if (!CHECK(ms < 100 && mib < 64))
-        tap_note("%.1f ms of CPU, %.1f MiB", ms, mib);
+    if (!CHECK(c.ms < 100 && c.mib < 64))
+        tap_note("%.1f ms of CPU, %.1f MiB", c.ms, c.mib);
 }
 
 static void evil_templates(void)
