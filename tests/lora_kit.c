@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "scratch.h"
 #include "tap.h"
 #include "tensor/codec/pack.h"
 #include "tensor/codec/unpack.h"
@@ -252,7 +253,7 @@ bool kit_merge_directory(const char *from, const weights *files, const kit_use *
 {
     size_t n = weights_count(files);
     kit_tensor *t = calloc(n, sizeof *t);
-    char path[4096], source[4096], real[4096] = "";
+    char path[4096], source[4096];
     mkdir(to, 0700);
     for (size_t i = 0; i < n; i++) {
         const tensor *x = weights_at(files, i);
@@ -268,7 +269,7 @@ bool kit_merge_directory(const char *from, const weights *files, const kit_use *
     free(t);
     snprintf(source, sizeof source, "%s/config.json", from);
     snprintf(path, sizeof path, "%s/config.json", to);
-    return CHECK(realpath(source, real) && symlink(real, path) == 0) && ok;
+    return CHECK(scratch_copy(source, path)) && ok;
 }
 
 void kit_remove(const char *directory)

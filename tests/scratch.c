@@ -3,6 +3,8 @@
 #include "scratch.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,4 +74,43 @@ bool scratch_holds(const char *name, const char *contents)
     size_t n = fread(got, 1, sizeof got, f);
     fclose(f);
     return n == strlen(contents) && memcmp(got, contents, n) == 0;
+}
+
+bool scratch_copy(const char *from, const char *to)
+{
+    FILE *f = fopen(from, "rb"), *g = fopen(to, "wb");
+    bool ok = f && g;
+    char block[1 << 14];
+    for (size_t n; ok && (n = fread(block, 1, sizeof block, f)) > 0;)
+        ok = fwrite(block, 1, n, g) == n;
+    if (f) {
+        ok = ok && !ferror(f);
+        fclose(f);
+    }
+    return (!g || fclose(g) == 0) && ok;
+}
+
+int scratch_empty(const char *path)
+{
+    int fd = open(path, O_WRONLY);
+    if (fd < 0)
+        return errno;
+    int status = ftruncate(fd, 0) == 0 ? 0 : errno;
+    close(fd);
+    return status;
+}
+
+bool scratch_are_same(const char *a, const char *b)
+{
+    FILE *f = fopen(scratch_path(a), "rb"), *g = fopen(scratch_path(b), "rb");
+    bool is_same = f && g;
+    for (int c = 0; is_same && c != EOF;) {
+        c = getc(f);
+        is_same = getc(g) == c;
+    }
+    if (f)
+        fclose(f);
+    if (g)
+        fclose(g);
+    return is_same;
 }

@@ -4,6 +4,7 @@
  * race (changed all the time).
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -332,10 +333,15 @@ static void every_mapping_is_guarded(void)
         if (!CHECK(is_ok(file_map_open(path, &maps[i], &err), &err)))
             return;
     CHECK(maps[0].bytes.data[0] == 's');
-    CHECK(truncate(path, 0) == 0);
-    for (int i = 0; i < N; i++)
-        n_zero += maps[i].bytes.data[0] == 0;
-    CHECK(n_zero == N && file_guard_is_broken());
+    int cut = scratch_empty(path);
+    if (cut == EACCES) {
+        tap_skip("this system cuts no file that is mapped");
+    } else {
+        CHECK(cut == 0);
+        for (int i = 0; i < N; i++)
+            n_zero += maps[i].bytes.data[0] == 0;
+        CHECK(n_zero == N && file_guard_is_broken());
+    }
     for (int i = 0; i < N; i++)
         file_map_close(&maps[i]);
     scratch_remove();

@@ -1,5 +1,6 @@
 /* base/file_write: a file is there whole or not at all. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,11 @@ static void a_killed_writer_leaves_no_partial_file(void)
         const char *path = scratch_path("out");
         unlink(path);
         pid_t child = fork();
+        if (child < 0 && errno == ENOSYS) {
+            tap_skip("this system copies no process");
+            scratch_remove();
+            return;
+        }
         if (child == 0) {
             for (;;)
                 write_file(path, NULL);
@@ -108,7 +114,7 @@ static void a_killed_writer_leaves_no_partial_file(void)
     scratch_remove();
 }
 
-static void file_writer_refuses_what_is_no_file_and_follows_links(void)
+static void file_writer_refuses_what_is_no_file(void)
 {
     if (!CHECK(scratch_create() != NULL))
         return;
@@ -118,7 +124,23 @@ static void file_writer_refuses_what_is_no_file_and_follows_links(void)
     CHECK(file_writer_create(scratch_path("."), &w, &err) == LACE_E_IO && !w);
     CHECK(file_writer_create(scratch_path("no/such/folder"), &w, &err) == LACE_E_IO && !w);
     CHECK(file_writer_create("", &w, &err) == LACE_E_ARG && !w);
-    CHECK(symlink("target", scratch_path("link")) == 0);
+    CHECK(scratch_count() == 0);
+    scratch_remove();
+}
+
+static void file_writer_follows_links(void)
+{
+    file_writer *w;
+    lace_error err;
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    int made = symlink("target", scratch_path("link"));
+    if (made != 0 && errno == ENOSYS) {
+        tap_skip("this system has no symbolic links");
+        scratch_remove();
+        return;
+    }
+    CHECK(made == 0);
     CHECK(scratch_write("target", "old"));
     CHECK(chmod(scratch_path("target"), 0600) == 0);
     CHECK(file_writer_create(scratch_path("link"), &w, &err) == LACE_OK);
@@ -206,7 +228,14 @@ static void a_source_cut_while_it_is_copied_is_named_as_the_cause(void)
     if (f)
         fclose(f);
     CHECK(file_map_open(scratch_path("source"), &map, &err) == LACE_OK);
-    CHECK(truncate(scratch_path("source"), 0) == 0);
+    int cut = scratch_empty(scratch_path("source"));
+    if (cut == EACCES) {
+        tap_skip("this system cuts no file that is mapped");
+        file_map_close(&map);
+        scratch_remove();
+        return;
+    }
+    CHECK(cut == 0);
     CHECK(file_writer_create(scratch_path("out"), &w, &err) == LACE_OK);
     CHECK(file_writer_write(w, map.bytes.data, map.bytes.size, &err) == LACE_E_IO);
     if (!CHECK(strstr(err.text, "truncated while it was read") && !strstr(err.text, "cannot")))
@@ -222,7 +251,8 @@ int main(void)
     memset(block, 'n', sizeof block);
     CASE(a_full_disk_leaves_the_old_file);
     CASE(a_killed_writer_leaves_no_partial_file);
-    CASE(file_writer_refuses_what_is_no_file_and_follows_links);
+    CASE(file_writer_refuses_what_is_no_file);
+    CASE(file_writer_follows_links);
     CASE(a_file_that_comes_meanwhile_stays);
     CASE(a_file_that_is_refused_gets_no_name);
     CASE(a_file_can_do_without_a_name);

@@ -46,13 +46,6 @@ static weights *quantize(const char *input, const char *name, const char *type,
     return w;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    char command[1024];
-    snprintf(command, sizeof command, "cmp -s %s %s", scratch_path(a), scratch_path(b));
-    return system(command) == 0;
-}
-
 /* ---- Types ----------------------------------------------------------------------------------- */
 
 /* One letter for each layer: 2 to 6 for Q2_K to Q6_K. */
@@ -172,7 +165,7 @@ static void threads_do_not_change_the_file(void)
     weights_close(quantize(scratch_path("in.gguf"), "1.gguf", "q4_k_m", &o));
     o.n_threads = 5;
     weights_close(quantize(scratch_path("in.gguf"), "5.gguf", "q4_k_m", &o));
-    CHECK(is_same_file("1.gguf", "5.gguf"));
+    CHECK(scratch_are_same("1.gguf", "5.gguf"));
     scratch_remove();
 }
 
@@ -192,7 +185,7 @@ static void quantized_models_are_taken_only_on_request(void)
     weights_close(quantize(scratch_path("q8.gguf"), "q4.gguf", "q4_0", &o));
     /* To the type that it has: the same bytes. */
     weights_close(quantize(scratch_path("q8.gguf"), "same.gguf", "q8_0", NULL));
-    CHECK(is_same_file("q8.gguf", "same.gguf"));
+    CHECK(scratch_are_same("q8.gguf", "same.gguf"));
     scratch_remove();
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "engine/hello.h"
 #include "rank/rank.h"
 #include "rank/rank_mpi.h"
@@ -261,6 +262,10 @@ static void open_mpi(const char *net, const char *why)
 /* As mpirun would have started this program on two machines. */
 static void networks_must_be_named_and_be_there(void)
 {
+    if (!system_has_children()) {
+        tap_skip("this system has no ranks on several machines");
+        return;
+    }
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1", 1);
     CHECK(rank_mpi_is_started());

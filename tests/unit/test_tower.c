@@ -164,8 +164,8 @@ static void files_of_other_models_are_no_concern(void)
     lace_model *model = NULL;
     lace_tower *tower = NULL;
     lace_error err = {0};
-    char *whole = realpath("models/tales-4m.gguf", NULL);
-    CHECK(whole && scratch_create() && symlink(whole, scratch_path("tales.gguf")) == 0);
+    CHECK(scratch_create() != NULL &&
+          scratch_copy("models/tales-4m.gguf", scratch_path("tales.gguf")));
     CHECK(scratch_write("mmproj-broken.gguf", "GGUF"));
     CHECK(lace_model_open(scratch_path("tales.gguf"), NULL, &model, &err) == LACE_OK);
     CHECK(lace_tower_open(model, NULL, NULL, &tower, &err) == LACE_E_UNSUPPORTED && !tower);
@@ -173,7 +173,6 @@ static void files_of_other_models_are_no_concern(void)
     CHECK(lace_tower_open(model, scratch_path("mmproj-broken.gguf"), NULL, &tower, &err) !=
           LACE_E_UNSUPPORTED); /* it was named, and is broken */
     lace_model_close(model);
-    free(whole);
     scratch_remove();
 }
 

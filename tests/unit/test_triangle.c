@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "random_blocks.h"
 #include "status_check.h"
 #include "tap.h"
@@ -34,7 +35,7 @@ static void blocks_multiply_as_the_whole_matrix(void)
         random_floats(2, ROWS * n, x);
         triangle t;
         CHECK(is_ok(triangle_init(&t, m, n, is_transposed, workers, &err), &err));
-        uint8_t *scratch = aligned_alloc(64, triangle_scratch_bytes(n) + 64);
+        uint8_t *scratch = mem_map(triangle_scratch_bytes(n)); /* aligned to 64 bytes */
         double most = 0;
         for (int64_t at = 0; at < n; at += TRIANGLE_BLOCK) {
             float out[ROWS * TRIANGLE_BLOCK];
@@ -47,7 +48,7 @@ static void blocks_multiply_as_the_whole_matrix(void)
         if (!CHECK(most < 1e-3)) /* sums of 600 floats about 1 */
             tap_note("%d, transposed %d: %g", (int)n, is_transposed, most);
         triangle_deinit(&t);
-        free(scratch);
+        mem_unmap(scratch, triangle_scratch_bytes(n));
         free(m);
         free(x);
     }
