@@ -3,8 +3,6 @@
  * time (batch_bytes.cu), and go through matmul_bytes_*. Single tokens and small batches are multiplied
  * as ever, and so are the logits.
  */
-#include <stdlib.h>
-
 #include "base/numbers.h"
 #include "backend/cuda/bytes_params.h"
 #include "backend/cuda/handover.h"
@@ -18,38 +16,31 @@ enum {
 };
 
 static const int32_t widths[N_WIDTHS] = {128, 256}; /* tokens of a block */
-enum { OLD_WIDTH = 64 };                            /* without wgmma */
+static const char *const wide_names[N_WIDTHS] = {"matmul_bytes_groups_128",
+                                                 "matmul_bytes_groups_256"};
+enum { OLD_WIDTH = 64 }; /* without wgmma */
 
-/* By name, and NULL where there is no kernel. */
-static const char *const names[TILE_COUNT][N_WIDTHS + 1] = {
-#define X(id)                                                                                      \
-    [TILE_##                                                                                       \
-        id] = {"matmul_bytes_" #id "_128", "matmul_bytes_" #id "_256", "matmul_bytes_" #id "_64"},
+/* By kind, and NULL where there is no kernel: what makes atoms of weights, or, without wgmma, the
+ * product. */
+static const char *const names[TILE_COUNT][2] = {
+#define X(id) [TILE_##id] = {"bytes_weights_" #id, "matmul_bytes_" #id "_64"},
     LAUNCH_BYTES_KINDS(X)
 #undef X
 };
 
-/* As matmul_bytes.cuh counts it. */
-static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n)
+/* As matmul_bytes.cuh counts it, and what gates need to meet. */
+static uint32_t shared_bytes(const gpu *g, tile_kind kind)
 {
-    int bytes = tile_bytes(kind), glu = GROUP_ROWS * (n + 1) * 4, all;
-    if (g->can.wgmma) {
-        int stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
-        int tile_stages = bytes > 3000 ? 2 : 3;
-        int tiles = 8 * tile_stages * stride, stages = (227 * 1024 - 1024 - tiles) / (n * 264);
-        stages = stages < 5 ? stages : 5;
-        all = tiles + stages * (n * 264 + 16) + 8 * 8 * tile_stages;
-    } else {
-        all = 2 * n * 264 + 8 * 2 * bytes;
-    }
-    return (uint32_t)(all > glu ? all : glu);
+    int all = 2 * OLD_WIDTH * 264 + 8 * 2 * tile_bytes(kind);
+    int glu = GROUP_ROWS * (OLD_WIDTH + 1) * 4;
+    return g->can.wgmma ? BYTES_SHARED : (uint32_t)(all > glu ? all : glu);
 }
 
 bool gpu_product_is_bytes(const gpu *g, const step *s, int i, int64_t n_rows)
 {
     tile_kind kind = tile_kind_of(s->a.matmul.weights[i]->type);
     return g->fast_prompts && n_rows > BYTES_ROWS && s->layer >= 0 && names[kind][0] &&
-           (g->can.wgmma || shared_bytes(g, kind, OLD_WIDTH) <= (uint32_t)g->info.max_shared_bytes);
+           shared_bytes(g, kind) <= (uint32_t)g->info.max_shared_bytes;
 }
 
 int32_t bytes_far(dtype type)
@@ -57,22 +48,61 @@ int32_t bytes_far(dtype type)
     return type == DTYPE_Q5_0 ? 16 : type == DTYPE_Q3_K ? 4 : type == DTYPE_Q6_K ? 32 : 128;
 }
 
-batch_kernel bytes_kernel_for(const gpu *g, const batch_matmul *p, tile_kind kind)
+/*
+ * Blocks of 256 tokens take a tenth less than two of 128, as weights are read once for all of them.
+ * Of products that leave processors idle K is cut, unless they are gates.
+ */
+static int width_for(const gpu *g, const batch_matmul *p, int64_t n_blocks)
 {
-    batch_kernel k = {.n_groups = 2, .n_sharing = 1};
+    static const int64_t each[N_WIDTHS] = {10, 18};
+    int64_t n = g->info.n_processors, time[N_WIDTHS];
+    for (int i = 0; i < N_WIDTHS; i++) {
+        int64_t all = n_blocks * divide_up(p->n_tokens, widths[i]);
+        time[i] = each[i] * (all < n && p->mode != BATCH_GLU ? all : n * divide_up(all, n));
+    }
+    return time[1] <= time[0];
+}
+
+batch_kernel bytes_kernel_for(const gpu *g, const batch_matmul *p, tile_kind kind, int64_t n_blocks)
+{
+    batch_kernel k = {.n_groups = 2, .n_sharing = 1, .shared_bytes = shared_bytes(g, kind)};
     if (!g->can.wgmma) {
         k.n_tokens = OLD_WIDTH;
-        k.name = names[kind][N_WIDTHS];
-    } else {
-        /* Tests may set LACE_INT8_TILE=256 to try blocks of 256 tokens, which Q4_K and Q6_K have.
-         * TODO: when both have been timed on an H200, keep the faster one. */
-        const char *wanted = getenv("LACE_INT8_TILE");
-        int i = wanted && atoi(wanted) == 256 && (kind == TILE_Q4_K || kind == TILE_Q6_K);
-        k.n_tokens = widths[i];
-        k.name = names[kind][i];
+        k.name = names[kind][1];
+        return k;
     }
-    k.shared_bytes = shared_bytes(g, kind, k.n_tokens);
+    int i = width_for(g, p, n_blocks);
+    k.n_helping = 1;
+    k.n_tokens = widths[i];
+    k.name = wide_names[i];
     return k;
+}
+
+/* Bytes of atoms and units of so many blocks of rows. */
+static uint64_t weight_bytes(int64_t n_blocks, int64_t n_tiles)
+{
+    return (uint64_t)(n_blocks * n_tiles) * (BYTES_WEIGHTS + 4 * BYTES_BLOCK_ROWS) + 512;
+}
+
+uint64_t bytes_scratch(const gpu *g, const step *s, int64_t n_rows)
+{
+    int64_t n_blocks = 0;
+    for (int i = 0; i < s->a.matmul.n_weights; i++)
+        if (g->can.wgmma && gpu_product_is_bytes(g, s, i, n_rows))
+            n_blocks += divide_up(s->a.matmul.weights[i]->n_rows, BYTES_BLOCK_ROWS) + 1;
+    return n_blocks ? weight_bytes(n_blocks, divide_up(s->in[0].width, 256)) + 3 * 256 : 0;
+}
+
+lace_status bytes_weights(const gpu_job *j, bytes_matmul *b, tile_kind kind, int64_t n_blocks,
+                          pile *scratch, lace_error *err)
+{
+    if (!j->g->can.wgmma)
+        return LACE_OK;
+    uint64_t n = (uint64_t)(n_blocks * b->m.n_tiles);
+    b->weight_atoms = pile_take(scratch, n * BYTES_WEIGHTS);
+    b->weight_units = pile_take(scratch, n * 4 * BYTES_BLOCK_ROWS);
+    uint32_t grid[3] = {(uint32_t)b->m.n_tiles, (uint32_t)n_blocks, 1};
+    return gpu_start(j, names[kind][0], grid, 2 * BYTES_BLOCK_ROWS, 0, b, err);
 }
 
 lace_status bytes_make(const gpu_job *j, const operand *x, const int32_t *map, int64_t n_rows,

@@ -112,7 +112,14 @@ static bool is_worth_it(const expansion *x)
 {
     if (x->n_group == 0 || x->n < LEAST_ROWS)
         return false;
-    return latents_expand(x->f, NULL, x->n, x->n_past); /* not measured yet */
+    /*
+     * Of GLM-4.7-Flash on an H200, in prompts of 512 and 2,048 tokens behind 0 and 8,192: 16 and 231 ms
+     * more for so many pairs of absorbed attention, 51 ms for those of expanded attention and what it
+     * makes of 8,192 latents.
+     */
+    static const latent_costs costs = {
+        .matrices = 0.9, .absorbed = 1.3, .making = 1.3, .expanded = 0.4};
+    return latents_expand(x->f, &costs, x->n, x->n_past);
 }
 
 /* Values that a matrix of heads [head, head + n) makes of all positions, into `out`. */

@@ -146,7 +146,7 @@ float batch_kind_scale(tile_kind kind, float scale)
 
 /* How a product is cut: groups of 64 rows and tokens of a block, blocks, parts of K. */
 typedef struct cut {
-    int n_groups, n_tokens, n_blocks, n_parts;
+    int n_groups, n_helping, n_tokens, n_blocks, n_parts;
     const char *name;
     uint32_t shared_bytes;
 } cut;
@@ -255,8 +255,9 @@ batch_kernel batch_kernel_for_experts(const gpu *g, tile_kind kind, int64_t n_to
 /* int8 products: blocks of 128 rows. */
 static cut choose_bytes(const gpu *g, const batch_matmul *p, tile_kind kind)
 {
-    batch_kernel k = bytes_kernel_for(g, p, kind);
+    batch_kernel k = bytes_kernel_for(g, p, kind, batch_count_blocks(p, 2));
     cut c = {.n_groups = k.n_groups,
+             .n_helping = k.n_helping,
              .n_tokens = k.n_tokens,
              .n_blocks = batch_count_blocks(p, k.n_groups),
              .name = k.name,
@@ -284,9 +285,12 @@ static lace_status run_product(const gpu_job *j, bytes_matmul *b, tile_kind kind
     if (c.n_parts > 1)
         p->parts = pile_take(scratch, 4 * (uint64_t)c.n_parts * (uint64_t)p->n_tokens *
                                           (uint64_t)p->part_stride);
+    if (is_bytes)
+        TRY(bytes_weights(j, b, kind, c.n_blocks, scratch, err));
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, c.n_tokens), (uint32_t)c.n_blocks,
                         (uint32_t)c.n_parts};
-    TRY(gpu_start(j, c.name, grid, (uint32_t)(c.n_groups * GROUP_THREADS), c.shared_bytes, b, err));
+    TRY(gpu_start(j, c.name, grid, (uint32_t)((c.n_groups + c.n_helping) * GROUP_THREADS),
+                  c.shared_bytes, b, err));
     if (c.n_parts == 1)
         return LACE_OK;
     batch_finish f = {.parts = p->parts,
@@ -422,6 +426,6 @@ uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows)
         rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
     uint64_t parts = 256 * ((uint64_t)g->info.n_processors + 3);
     parts *= (uint64_t)s->a.matmul.n_weights; /* a product for each kind of weights */
-    return 3 * (atoms_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
+    return bytes_scratch(g, s, n_rows) + 3 * (atoms_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
            4 * cut_rows * (rows > parts ? rows : parts) + 256;
 }

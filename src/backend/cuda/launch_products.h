@@ -35,6 +35,7 @@ typedef struct batch_kernel {
     const char *name;
     int32_t n_tokens;  /* of a block */
     int32_t n_groups;  /* of 64 rows, of a block */
+    int32_t n_helping; /* groups of threads beside these, without rows of their own */
     int32_t n_sharing; /* blocks that are on a processor at once */
     uint32_t shared_bytes;
 } batch_kernel;

@@ -39,11 +39,34 @@ struct batch_work {
     int tile0, n_tiles;    /* along K */
 };
 
-/* False if there is nothing to do for the whole block. */
-static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n,
-                                                 batch_work &w)
+/* The 16 rows of a warp, in a block whose rows n_groups of four warps share. */
+static __device__ __forceinline__ void find_rows(const batch_matmul &p, int warp, int n_groups,
+                                                 int block, batch_work &w)
 {
-    int warp = threadIdx.x >> 5, group = warp >> 2, n_groups = blockDim.x >> 7;
+    int group = warp >> 2;
+    if (p.mode == BATCH_GLU) { /* half of the groups take gate, the others the
+                                  same rows of up */
+        int half = n_groups / 2;
+        w.weight = group >= half;
+        w.row0 = (block * half + group % half) * 64;
+    } else {
+        int rows = n_groups * 64;
+        for (w.weight = 0; w.weight + 1 < p.n_weights; w.weight++) {
+            int blocks = (p.n_rows[w.weight] + rows - 1) / rows;
+            if (block < blocks)
+                break;
+            block -= blocks;
+        }
+        w.row0 = block * rows + group * 64;
+    }
+    w.row0 += 16 * (warp & 3);
+    w.n_rows = p.n_rows[w.weight];
+}
+
+/* False if there is nothing to do for the whole block. */
+static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n, int warp,
+                                                 int n_groups, batch_work &w)
+{
     int block = blockIdx.y, expert = 0;
     w.token0 = (int)blockIdx.x * n;
     w.token_end = p.n_tokens;
@@ -63,23 +86,7 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
         if (w.token0 >= w.token_end)
             return false;
     }
-    if (p.mode == BATCH_GLU) { /* half of the groups take gate, the others the
-                                  same rows of up */
-        int half = n_groups / 2;
-        w.weight = group >= half;
-        w.row0 = (block * half + group % half) * 64;
-    } else {
-        int rows = n_groups * 64;
-        for (w.weight = 0; w.weight + 1 < p.n_weights; w.weight++) {
-            int blocks = (p.n_rows[w.weight] + rows - 1) / rows;
-            if (block < blocks)
-                break;
-            block -= blocks;
-        }
-        w.row0 = block * rows + group * 64;
-    }
-    w.row0 += 16 * (warp & 3);
-    w.n_rows = p.n_rows[w.weight];
+    find_rows(p, warp, n_groups, block, w);
     int per_part = (p.n_tiles + (int)gridDim.z - 1) / (int)gridDim.z;
     w.tile0 = (int)blockIdx.z * per_part;
     w.n_tiles = max(0, min(per_part, p.n_tiles - w.tile0));
@@ -87,6 +94,12 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
               ((uint64_t)(w.row0 >> 4) * p.n_tiles + w.tile0) * bytes;
     w.bias = p.bias[w.weight] ? p.bias[w.weight] + (int64_t)expert * w.n_rows : NULL;
     return true;
+}
+
+static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n,
+                                                 batch_work &w)
+{
+    return find_work(p, bytes, n, threadIdx.x >> 5, blockDim.x >> 7, w);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */

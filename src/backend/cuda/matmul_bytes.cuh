@@ -1,211 +1,81 @@
 /*
- * int8 products of prompts (--fast-prompts): weights go from tiles to bytes in the registers of a
- * warp, with one scale for each row and 256 columns (bytes_unpack.cuh), and meet bytes of activations
- * (bytes_common.cuh).
+ * int8 products of prompts (--fast-prompts): weights become bytes with one scale for each row and 256
+ * columns (bytes_unpack.cuh), and meet bytes of activations (bytes_common.cuh).
  *
- * The block is that of matmul_batch.cuh: two groups of four warps on sm_90a, each with 64 rows, and N
- * tokens. Sums of 256 columns are whole numbers; then they are scaled and added to sums in f32. Both
- * do not fit into registers for all tokens of a block: whole sums are those of CHUNK tokens, twice, so
- * that one is scaled while the tensor cores work on the other. AHEAD: a tile is unpacked while the one
- * before it is multiplied.
+ * On sm_90a that takes two kernels. Unpacking costs more instructions than multiplying leaves room
+ * for, and would be done again for each 256 tokens. So one kernel for each kind of tiles, here, makes
+ * atoms of a whole matrix, and one for all kinds multiplies them (matmul_bytes_groups.cu). Elsewhere
+ * a kernel for each kind does both.
  */
 #ifndef LACE_KERNELS_CUDA_MATMUL_BYTES_CUH
 #define LACE_KERNELS_CUDA_MATMUL_BYTES_CUH
 
 #include "backend/cuda/bytes_common.cuh"
 #include "backend/cuda/bytes_params.h"
-#include "backend/cuda/bytes_product.cuh"
 #include "backend/cuda/bytes_unpack.cuh"
 #include "backend/cuda/matmul_batch.cuh"
 
-/* Stages of 256 values of the tokens, with their units, as many as fit beside the tiles. */
-template <int KIND, int N> struct bytes_ring {
-    static constexpr int ATOMS = N * 256, BYTES = N * 264;
-    static constexpr int ROOM =
-        MATMUL_BATCH_SHARED - 1024 - WIDE_WARPS * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
-    static constexpr int STAGES = ROOM / BYTES < 5 ? ROOM / BYTES : 5;
-    /* How many tiles ago everyone must have been done with a stage that is filled again. */
-    static constexpr int SLACK = STAGES > 3 ? 2 : 1;
-    static_assert(STAGES >= 2, "no room for atoms");
-};
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <int KIND, int N, int CHUNK, bool AHEAD>
-static __device__ __forceinline__ void matmul_bytes(const bytes_matmul &all)
+/* ---- sm_90a ---------------------------------------------------------------------------------- */
+
+/*
+ * blockIdx.x: 256 columns, blockIdx.y: a block of rows as the product has it; a warp for each 16 of
+ * them. Atoms meet in shared memory, and leave it in whole lines.
+ */
+template <int KIND> static __device__ __forceinline__ void bytes_weights(const bytes_matmul &all)
 {
+#if defined(__CUDA_ARCH__)
     const batch_matmul &p = all.m;
-    typedef tile_ring<KIND> tring;
-    typedef bytes_ring<KIND, N> aring;
-    constexpr int CHUNKS = N / CHUNK, ST = aring::STAGES;
-    static_assert(CHUNKS % 2 == 0, "sums of a tile end in the second place");
-    extern __shared__ __align__(1024) uint8_t shared[];
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
-
-    uint8_t *atoms = shared, *units = atoms + ST * aring::ATOMS, *tiles = units + ST * N * 8;
-    const uint32_t full = shared_u32(tiles + n_warps * tring::STAGES * tring::STRIDE);
-    const uint32_t empty = full + 8 * ST;
-    const uint32_t loaded = empty + 8 * ST + 8 * tring::STAGES * warp;
-    uint8_t *mine = tiles + warp * tring::STAGES * tring::STRIDE;
-
+    __shared__ __align__(1024) uint8_t atoms[BYTES_WEIGHTS];
+    __shared__ __align__(16) float units[BYTES_BLOCK_ROWS];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, c = lane & 3;
+    const int t = blockIdx.x;
     launch_next();
-    if (p.slots.rows)
-        wait_previous();
     batch_work w;
-    if (!find_work(p, tring::BYTES, N, w))
-        return;
+    find_rows(p, warp, 2, (int)blockIdx.y, w);
+    uint8_t *rows = atoms + 16 * warp * 128 + r * 128 + 4 * c;
+    float unit[2] = {0, 0};
+    byte_tile<KIND> unpacked;
     const bool has_rows = w.row0 < w.n_rows;
     const int far = all.far[w.weight];
-
-    uint64_t policy = 0;
-    auto place = [&](int i) { /* in a stage */
-                              return tring::BYTES % 128
-                                         ? (uint32_t)(size_t)(w.tiles + (size_t)i * tring::BYTES) &
-                                               127
-                                         : 0;
-    };
-    auto copy_tile = [&](int i) {
-        int s = i % tring::STAGES;
-        bar_expect(loaded + 8 * s, tring::BYTES);
-        copy_in_once(shared_u32(mine + s * tring::STRIDE) + place(i),
-                     w.tiles + (size_t)i * tring::BYTES, tring::BYTES, loaded + 8 * s, policy);
-    };
-    const int n_atoms = (p.n_tokens + 7) / 8;
-    const uint32_t n_here = (uint32_t)min(N / 8, (w.token_end - w.token0 + 7) / 8);
-    auto copy_atoms = [&](int i) {
-        int s = i % ST;
-        size_t k = (size_t)(w.tile0 + i) * n_atoms, row = (size_t)w.token0 / 8;
-        bar_expect(full + 8 * s, n_here * (2 * ATOM_BYTES + 64));
-        copy_in(shared_u32(atoms + s * aring::ATOMS), p.x + (2 * k + row) * ATOM_BYTES,
-                n_here * ATOM_BYTES, full + 8 * s);
-        copy_in(shared_u32(atoms + s * aring::ATOMS + N * 128),
-                p.x + (2 * k + n_atoms + row) * ATOM_BYTES, n_here * ATOM_BYTES, full + 8 * s);
-        copy_in(shared_u32(units + s * N * 8), all.units + (k + row) * 16, n_here * 64,
-                full + 8 * s);
-    };
-
-    if (threadIdx.x == 0)
-        for (int s = 0; s < ST; s++) {
-            bar_init(full + 8 * s, 1);
-            bar_init(empty + 8 * s, n_warps);
+    const uint8_t *at = p.weights[w.weight] +
+                        ((size_t)(has_rows ? w.row0 >> 4 : 0) * p.n_tiles + t) * tile<KIND>::BYTES;
+    unpacked.begin(at, lane, far, unit);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t a[8];
+        unpacked.step(at, lane, j, far, a);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int sub = 2 * j + (i >> 2), chunk = 2 * (sub & 3) + (i >> 1 & 1);
+            *(uint32_t *)(rows + (sub >> 2) * (BYTES_BLOCK_ROWS * 128) + (i & 1) * ATOM_BYTES +
+                          ((chunk ^ r) << 4)) = a[i];
         }
-    if (lane == 0)
-        for (int s = 0; s < tring::STAGES; s++)
-            bar_init(loaded + 8 * s, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    if (c == 0) {
+        units[16 * warp + r] = unit[0];
+        units[16 * warp + r + 8] = unit[1];
+    }
+    wait_previous(); /* the product before this one may still read its own weights there */
     __syncthreads();
-    if (lane == 0 && has_rows) { /* weights never change: they need not wait */
-        policy = policy_evict_first();
-        for (int i = 0; i < tring::STAGES && i < w.n_tiles; i++)
-            copy_tile(i);
-    }
-    wait_previous();
-    if (threadIdx.x == 0)
-        for (int i = 0; i < ST - aring::SLACK && i < w.n_tiles; i++)
-            copy_atoms(i);
-
-    float d[N / 2];
+    const size_t to = (size_t)blockIdx.y * p.n_tiles + t;
+    uint4 *out = (uint4 *)(all.weight_atoms + to * BYTES_WEIGHTS);
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        d[i] = 0;
-    int sums[2][CHUNK / 2];
-    byte_tile<KIND> unpacked;
-    uint32_t a[AHEAD ? 2 : 1][32];
-    float unit[2] = {0, 0}, next_unit[2] = {0, 0};
-
-    auto unpack = [&](int t, uint32_t(&to)[32], float(&u)[2]) {
-        const uint8_t *at = mine + t % tring::STAGES * tring::STRIDE + place(t);
-        /* Without rows: whatever lies there, for sums that nobody stores. */
-        if (has_rows)
-            bar_wait(loaded + 8 * (t % tring::STAGES), t / tring::STAGES & 1);
-        unpacked.begin(at, lane, far, u);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            unpacked.step(at, lane, j, far, to + 8 * j);
-        __syncwarp();
-        if (lane == 0 && has_rows && t + tring::STAGES < w.n_tiles)
-            copy_tile(t + tring::STAGES); /* this one has been read */
-    };
-    auto multiply = [&](int t, int chunk, const uint32_t(&from)[32], int(&to)[CHUNK / 2]) {
-        uint64_t b = product_operand(
-            shared_u32(atoms + t % ST * aring::ATOMS + chunk * CHUNK * 128));
-        product_begin();
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            bytes_add(to, from + 4 * k, b + (k >> 2) * (N * 128 >> 4) + 2 * (k & 3), k > 0);
-        product_end();
-    };
-    auto scale = [&](int t, int chunk, int(&from)[CHUNK / 2], const float(&u)[2]) {
-        const uint8_t *at = units + t % ST * N * 8 + chunk * CHUNK * 8 + 16 * (lane & 3);
-        bytes_hold(from);
-#pragma unroll
-        for (int j = 0; j < CHUNK / 8; j++) {
-            const float4 x = *(const float4 *)(at + 64 * j);
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float sum = fmaf((float)from[4 * j + e], e & 1 ? x.z : x.x, e & 1 ? x.w : x.y);
-                float &to = d[CHUNK / 2 * chunk + 4 * j + e];
-                to = fmaf(sum, u[e >> 1], to);
-            }
-        }
-    };
-    auto release = [&](int t) {
-        if (lane == 0)
-            bar_arrive(empty + 8 * (t % ST));
-    };
-    auto refill = [&](int t) { /* once tile t has begun */
-        int next = t + ST - aring::SLACK;
-        if (threadIdx.x == 0 && next < w.n_tiles) {
-            if (next >= ST)
-                bar_wait(empty + 8 * (next % ST), (next / ST - 1) & 1);
-            copy_atoms(next);
-        }
-        __syncwarp();
-    };
-
-    /* The last sums of the tile before are scaled while the first ones of this one are made. */
-    auto rest_of_turn = [&](int t, uint32_t(&now)[32], uint32_t(&next)[32]) {
-        unit[0] = next_unit[0], unit[1] = next_unit[1];
-#pragma unroll
-        for (int c = 1; c < CHUNKS; c++) {
-            multiply(t, c, now, sums[c & 1]);
-            if (c == 1)
-                refill(t);
-            if (AHEAD && c == CHUNKS - 1 && t + 1 < w.n_tiles)
-                unpack(t + 1, next, next_unit);
-            product_wait<1>();
-            scale(t, c - 1, sums[(c - 1) & 1], unit);
-        }
-        product_wait<0>();
-        bytes_hold(sums[1]);
-    };
-    auto turn = [&](int t, uint32_t(&now)[32], uint32_t(&next)[32]) {
-        if (!AHEAD)
-            unpack(t, now, next_unit);
-        bar_wait(full + 8 * (t % ST), t / ST & 1);
-        multiply(t, 0, now, sums[0]);
-        scale(t - 1, CHUNKS - 1, sums[1], unit);
-        release(t - 1); /* its units have been read, too */
-        rest_of_turn(t, now, next);
-    };
-    if (w.n_tiles > 0) {
-        unpack(0, a[0], next_unit);
-        bar_wait(full, 0);
-        multiply(0, 0, a[0], sums[0]);
-        rest_of_turn(0, a[0], a[AHEAD]);
-        int t = 1;
-        for (; AHEAD && t + 1 < w.n_tiles; t += 2) {
-            turn(t, a[AHEAD], a[0]);
-            turn(t + 1, a[0], a[AHEAD]);
-        }
-        for (; t < w.n_tiles; t++) /* one at most, if AHEAD */
-            turn(t, a[AHEAD], a[0]);
-        scale(w.n_tiles - 1, CHUNKS - 1, sums[1], unit);
-    }
-    if (p.mode == BATCH_GLU)
-        store_glu<N>(p, w, d, lane, (float *)shared);
-    else
-        store_sums<N>(p, w, d, lane);
+    for (int i = threadIdx.x; i < BYTES_WEIGHTS / 16; i += 2 * BYTES_BLOCK_ROWS)
+        out[i] = ((const uint4 *)atoms)[i];
+    if (threadIdx.x < BYTES_BLOCK_ROWS)
+        all.weight_units[to * BYTES_BLOCK_ROWS + threadIdx.x] = units[threadIdx.x];
+#endif
 }
+
+#define MATMUL_BYTES_ALL(kind)                                                                     \
+    extern "C" __global__ void __launch_bounds__(2 * BYTES_BLOCK_ROWS)                             \
+        bytes_weights_##kind(const __grid_constant__ bytes_matmul p)                               \
+    {                                                                                              \
+        bytes_weights<TILE_##kind>(p);                                                             \
+    }
+
 #else
 
 /* ---- Elsewhere ------------------------------------------------------------------------------- */
@@ -214,7 +84,7 @@ static __device__ __forceinline__ void matmul_bytes(const bytes_matmul &all)
  * As matmul_ring: threads fill the rings (cp.async), of which one place is multiplied while the other
  * one is filled, and each warp multiplies on its own.
  */
-template <int KIND, int N, int CHUNK, bool AHEAD>
+template <int KIND, int N>
 static __device__ __forceinline__ void matmul_bytes(const bytes_matmul &all)
 {
     const batch_matmul &p = all.m;
@@ -288,9 +158,8 @@ static __device__ __forceinline__ void matmul_bytes(const bytes_matmul &all)
             const float4 q = *(const float4 *)(u + 64 * nb);
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                d[4 * nb + e] =
-                    fmaf(fmaf((float)sum[e], e & 1 ? q.z : q.x, e & 1 ? q.w : q.y), unit[e >> 1],
-                         d[4 * nb + e]);
+                d[4 * nb + e] = fmaf(fmaf((float)sum[e], e & 1 ? q.z : q.x, e & 1 ? q.w : q.y),
+                                     unit[e >> 1], d[4 * nb + e]);
         }
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -300,20 +169,13 @@ static __device__ __forceinline__ void matmul_bytes(const bytes_matmul &all)
     else
         store_sums<N>(p, w, d, lane);
 }
-#endif
 
-#define MATMUL_BYTES(kind, n, chunk, ahead)                                                        \
+#define MATMUL_BYTES_ALL(kind)                                                                     \
     extern "C" __global__ void __launch_bounds__(32 * WIDE_WARPS, 1)                               \
-        matmul_bytes_##kind##_##n(const __grid_constant__ bytes_matmul p)                          \
+        matmul_bytes_##kind##_64(const __grid_constant__ bytes_matmul p)                           \
     {                                                                                              \
-        matmul_bytes<TILE_##kind, n, chunk, ahead>(p);                                             \
+        matmul_bytes<TILE_##kind, 64>(p);                                                          \
     }
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define MATMUL_BYTES_ALL(kind) MATMUL_BYTES(kind, 128, 64, true)
-#define MATMUL_BYTES_WIDE(kind) MATMUL_BYTES(kind, 256, 64, false)
-#else
-#define MATMUL_BYTES_ALL(kind) MATMUL_BYTES(kind, 64, 64, false)
-#define MATMUL_BYTES_WIDE(kind)
 #endif
 
 #endif

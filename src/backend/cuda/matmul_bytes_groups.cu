@@ -1,0 +1,224 @@
+/*
+ * int8 products of prompts on sm_90a: atoms of weights (bytes_weights_*, matmul_bytes.cuh) times atoms
+ * of activations, both brought by bulk copies.
+ *
+ * A block has 128 rows and N tokens, and three groups of four warps. In one, a thread brings weights
+ * and another one activations. The others multiply 64 rows each: sums of 256 columns are whole numbers;
+ * then they are scaled and added to sums in f32. Both do not fit into registers for all tokens, so whole
+ * sums are those of a chunk of 128, and one group scales while the tensor cores work for the other.
+ * Registers go from the group that brings to those that multiply.
+ */
+#include "backend/cuda/bytes_common.cuh"
+#include "backend/cuda/bytes_params.h"
+#include "backend/cuda/bytes_product.cuh"
+#include "backend/cuda/matmul_batch.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+enum { MULTIPLY_WARPS = 8, BRING_WARPS = 4, GROUPS_THREADS = 32 * (MULTIPLY_WARPS + BRING_WARPS) };
+
+/* Registers of a thread. A block has as many as it is launched with, which is the most that fit evenly;
+ * one that asks for more than others have given back waits for ever. */
+#define BRING_REGISTERS    40
+#define MULTIPLY_REGISTERS 232
+static_assert(32 * (BRING_REGISTERS * BRING_WARPS + MULTIPLY_REGISTERS * MULTIPLY_WARPS) <=
+                  65536 / GROUPS_THREADS / 8 * 8 * GROUPS_THREADS,
+              "registers");
+
+/* Shared memory: stages of activations (a chunk, 256 columns) and of weights, their units, barriers. */
+template <int N> struct bytes_stages {
+    static constexpr int CHUNK = BYTES_CHUNK, ATOMS = CHUNK * 256, UNITS = CHUNK * 8;
+    static constexpr int X = N > CHUNK ? BYTES_STAGES - 2 : BYTES_STAGES / 2, W = BYTES_STAGES - X;
+    static constexpr int WEIGHTS_AT = X * ATOMS, UNITS_AT = WEIGHTS_AT + W * BYTES_WEIGHTS;
+    static constexpr int ROW_UNITS_AT = UNITS_AT + X * UNITS;
+    static constexpr int BARRIERS_AT = ROW_UNITS_AT + W * 4 * BYTES_BLOCK_ROWS;
+    static_assert(BARRIERS_AT + 16 * BYTES_STAGES <= BYTES_SHARED, "as it is launched");
+};
+
+struct bytes_barriers {
+    uint32_t x_full, x_empty, w_full, w_empty;
+};
+
+/* Which place comes next in a ring, and the parity of its barriers. */
+template <int STAGES> struct ring_place {
+    int at = 0;
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void advance()
+    {
+        if (++at == STAGES) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+template <int N>
+static __device__ __forceinline__ void bring_weights(const bytes_matmul &all, const batch_work &w,
+                                                     uint8_t *shared, const bytes_barriers &b)
+{
+    typedef bytes_stages<N> stages;
+    ring_place<stages::W> place;
+    size_t from = (size_t)blockIdx.y * all.m.n_tiles + w.tile0;
+    for (int t = 0; t < w.n_tiles; t++, from++, place.advance()) {
+        if (t >= stages::W)
+            bar_wait(b.w_empty + 8 * place.at, place.parity ^ 1);
+        const uint32_t bar = b.w_full + 8 * place.at;
+        bar_expect(bar, BYTES_WEIGHTS + 4 * BYTES_BLOCK_ROWS);
+        copy_in(shared_u32(shared + stages::WEIGHTS_AT + place.at * BYTES_WEIGHTS),
+                all.weight_atoms + from * BYTES_WEIGHTS, BYTES_WEIGHTS, bar);
+        copy_in(shared_u32(shared + stages::ROW_UNITS_AT + place.at * 4 * BYTES_BLOCK_ROWS),
+                all.weight_units + from * BYTES_BLOCK_ROWS, 4 * BYTES_BLOCK_ROWS, bar);
+    }
+}
+
+template <int N>
+static __device__ __forceinline__ void bring_activations(const bytes_matmul &all,
+                                                         const batch_work &w, int n_chunks,
+                                                         uint8_t *shared, const bytes_barriers &b)
+{
+    typedef bytes_stages<N> stages;
+    constexpr int CHUNK = stages::CHUNK;
+    const batch_matmul &p = all.m;
+    const int n_atoms = (p.n_tokens + 7) / 8;
+    ring_place<stages::X> place;
+    for (int t = 0, i = 0; t < w.n_tiles; t++)
+        for (int c = 0; c < n_chunks; c++, i++, place.advance()) {
+            if (i >= stages::X)
+                bar_wait(b.x_empty + 8 * place.at, place.parity ^ 1);
+            const int token0 = w.token0 + c * CHUNK;
+            const uint32_t n = (uint32_t)min(CHUNK / 8, (w.token_end - token0 + 7) / 8);
+            const size_t k = (size_t)(w.tile0 + t) * n_atoms, row = (size_t)token0 / 8;
+            uint8_t *to = shared + place.at * stages::ATOMS;
+            const uint32_t bar = b.x_full + 8 * place.at;
+            bar_expect(bar, n * (2 * ATOM_BYTES + 64));
+            copy_in(shared_u32(to), p.x + (2 * k + row) * ATOM_BYTES, n * ATOM_BYTES, bar);
+            copy_in(shared_u32(to + CHUNK * 128), p.x + (2 * k + n_atoms + row) * ATOM_BYTES,
+                    n * ATOM_BYTES, bar);
+            copy_in(shared_u32(shared + stages::UNITS_AT + place.at * stages::UNITS),
+                    all.units + (k + row) * 16, n * 64, bar);
+        }
+}
+
+/* Sums of a group's 64 rows: as store_sums has them. */
+template <int N>
+static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, int warp, int lane,
+                                                    uint8_t *shared, const bytes_barriers &b,
+                                                    float (&d)[N / 2])
+{
+    typedef bytes_stages<N> stages;
+    constexpr int CHUNK = stages::CHUNK, CHUNKS = N / CHUNK;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        d[i] = 0;
+    ring_place<stages::W> w;
+    ring_place<stages::X> x;
+#pragma unroll 1
+    for (int t = 0; t < n_tiles; t++, w.advance()) {
+        bar_wait(b.w_full + 8 * w.at, w.parity);
+        const float *units = (const float *)(shared + stages::ROW_UNITS_AT) +
+                             w.at * BYTES_BLOCK_ROWS + 16 * warp + (lane >> 2);
+        const float unit[2] = {units[0], units[8]};
+        const uint64_t rows = product_operand(shared_u32(
+            shared + stages::WEIGHTS_AT + w.at * BYTES_WEIGHTS + (warp >> 2) * 64 * 128));
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            if (c > 0 && c >= n_chunks)
+                break;
+            int sums[CHUNK / 2];
+            bar_wait(b.x_full + 8 * x.at, x.parity);
+            const uint64_t tokens = product_operand(shared_u32(shared + x.at * stages::ATOMS));
+            product_begin();
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                bytes_add(sums, rows + (k >> 2) * (BYTES_BLOCK_ROWS * 128 >> 4) + 2 * (k & 3),
+                          tokens + (k >> 2) * (CHUNK * 128 >> 4) + 2 * (k & 3), k > 0);
+            product_end();
+            product_wait<0>();
+            bytes_hold(sums);
+            if (lane == 0 && c + 1 >= min(CHUNKS, n_chunks))
+                bar_arrive(b.w_empty + 8 * w.at);
+            const uint8_t *at = shared + stages::UNITS_AT + x.at * stages::UNITS + 16 * (lane & 3);
+#pragma unroll
+            for (int j = 0; j < CHUNK / 8; j++) {
+                const float4 by = *(const float4 *)(at + 64 * j);
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float sum =
+                        fmaf((float)sums[4 * j + e], e & 1 ? by.z : by.x, e & 1 ? by.w : by.y);
+                    float &to = d[CHUNK / 2 * c + 4 * j + e];
+                    to = fmaf(sum, unit[e >> 1], to);
+                }
+            }
+            __syncwarp();
+            if (lane == 0)
+                bar_arrive(b.x_empty + 8 * x.at);
+            x.advance();
+        }
+    }
+}
+
+template <int N> static __device__ __forceinline__ void matmul_bytes_groups(const bytes_matmul &all)
+{
+#if defined(__CUDA_ARCH__)
+    typedef bytes_stages<N> stages;
+    const batch_matmul &p = all.m;
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    launch_next();
+    batch_work w;
+    if (!find_work(p, 0, N, warp % MULTIPLY_WARPS, 2, w))
+        return;
+    const int n_chunks =
+        min(N / stages::CHUNK, (w.token_end - w.token0 + stages::CHUNK - 1) / stages::CHUNK);
+    bytes_barriers b;
+    b.x_full = shared_u32(shared + stages::BARRIERS_AT);
+    b.x_empty = b.x_full + 8 * stages::X;
+    b.w_full = b.x_empty + 8 * stages::X;
+    b.w_empty = b.w_full + 8 * stages::W;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < stages::X; s++) {
+            bar_init(b.x_full + 8 * s, 1);
+            bar_init(b.x_empty + 8 * s, MULTIPLY_WARPS);
+        }
+        for (int s = 0; s < stages::W; s++) {
+            bar_init(b.w_full + 8 * s, 1);
+            bar_init(b.w_empty + 8 * s, MULTIPLY_WARPS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    wait_previous();
+    if (warp >= MULTIPLY_WARPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(BRING_REGISTERS));
+        if (warp == MULTIPLY_WARPS && lane == 0)
+            bring_weights<N>(all, w, shared, b);
+        if (warp == MULTIPLY_WARPS + 1 && lane == 0)
+            bring_activations<N>(all, w, n_chunks, shared, b);
+        __syncwarp();
+        if (p.mode == BATCH_GLU) { /* where gates meet */
+            __syncthreads();
+            __syncthreads();
+        }
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
+    float d[N / 2];
+    multiply_all<N>(w.n_tiles, n_chunks, warp, lane, shared, b, d);
+    if (p.mode == BATCH_GLU)
+        store_glu<N>(p, w, d, lane, (float *)shared);
+    else
+        store_sums<N>(p, w, d, lane);
+#endif
+}
+
+#define MATMUL_BYTES_GROUPS(n)                                                                     \
+    extern "C" __global__ void __launch_bounds__(GROUPS_THREADS, 1)                                \
+        matmul_bytes_groups_##n(const __grid_constant__ bytes_matmul p)                            \
+    {                                                                                              \
+        matmul_bytes_groups<n>(p);                                                                 \
+    }
+MATMUL_BYTES_GROUPS(128)
+MATMUL_BYTES_GROUPS(256)
+
+#endif
