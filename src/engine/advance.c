@@ -422,22 +422,27 @@ static void keep_prompts(lace_batcher *b)
 }
 
 /*
- * How the card is to choose, in the order of the batch's outputs. What is drawn behind a guess
+ * How the card is to choose, in the order of the batch's outputs. A row behind a guess is behind so many
+ * tokens more: one that may not end the text here may end it there. What is drawn behind a guess
  * depends on the draw before: the host does that.
  */
 static void set_rules(lace_batcher *b, size_t n_items)
 {
     size_t n = 0;
-    int32_t last = -1;
+    int32_t last = -1, n_ahead = 0;
     flight_map_sequences(b);
     for (size_t i = 0; i < n_items; i++) {
-        if (!b->items[i].want_logits)
+        const lace_item *item = &b->items[i];
+        if (!item->want_logits)
             continue;
-        choice_rule rule =
-            generation_rule(b->by_sequence[b->items[i].sequence], b->items[i].token < 0);
-        if (b->items[i].sequence == last && rule.temperature > 0)
+        bool is_behind = item->sequence == last;
+        n_ahead = is_behind ? n_ahead + 1 : item->token < 0;
+        choice_rule rule = generation_rule(b->by_sequence[item->sequence], n_ahead);
+        if (is_behind && rule.temperature > 0)
             rule.temperature = -1;
-        last = b->items[i].sequence;
+        rule.goes_on =
+            rule.goes_on && item->token < 0; /* with the draws of a row that is not known yet */
+        last = item->sequence;
         b->rules[n++] = rule;
     }
 }

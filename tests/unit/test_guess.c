@@ -266,6 +266,19 @@ static void choices_that_take_long_come_behind_guesses(void)
     lace_grammar_free(grammar);
 }
 
+static lace_model *open_on(const char *device)
+{
+    char *path = data_path("models/tales-4m-f16.gguf");
+    lace_model *m = NULL;
+    lace_error err;
+    lace_model_options o = lace_model_options_default();
+    o.device = device;
+    o.use_exact = true;
+    CHECK(path && is_ok(lace_model_open(path, &o, &m, &err), &err));
+    free(path);
+    return m;
+}
+
 static void no_end_comes_before_the_least_number_of_tokens(void)
 {
     lace_model_info info;
@@ -281,6 +294,17 @@ static void no_end_comes_before_the_least_number_of_tokens(void)
     for (int k = 0; k < N_TEXTS; k++)
         CHECK(guessed[k].n_tokens == 12 && guessed[k].finish == LACE_FINISH_STOP);
     CHECK(stats.n_guessed > 0);
+}
+
+/* A device that chooses by itself is told for each row what may not come behind it. */
+static void nor_does_it_where_the_device_chooses(void)
+{
+    lace_model *usual = model;
+    model = open_on("ref:1");
+    if (model)
+        no_end_comes_before_the_least_number_of_tokens();
+    lace_model_close(model);
+    model = usual;
 }
 
 static void probabilities_are_those_of_the_tokens(void)
@@ -432,13 +456,7 @@ static void options_outside_their_range_are_refused(void)
 
 static void the_model_opens(void)
 {
-    char *path = data_path("models/tales-4m-f16.gguf");
-    lace_error err;
-    lace_model_options o = lace_model_options_default();
-    o.device = getenv("LACE_DEVICE");
-    o.use_exact = true;
-    CHECK(path && is_ok(lace_model_open(path, &o, &model, &err), &err));
-    free(path);
+    model = open_on(getenv("LACE_DEVICE"));
 }
 
 int main(void)
@@ -453,6 +471,7 @@ int main(void)
     CASE(texts_have_the_form_of_a_grammar);
     CASE(choices_that_take_long_come_behind_guesses);
     CASE(no_end_comes_before_the_least_number_of_tokens);
+    CASE(nor_does_it_where_the_device_chooses);
     CASE(probabilities_are_those_of_the_tokens);
     CASE(a_small_pool_and_many_texts_do_without);
     CASE(deterministic_texts_are_the_same_to_the_bit);
