@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/gpu.h"
@@ -70,6 +71,11 @@ static const char *batched_sources(void)
 /* Who launches them makes their names up from the kind and the number of tokens. */
 static void every_kind_of_tile_has_its_batched_kernels(void)
 {
+    struct stat found;
+    if (stat("src/backend/cuda", &found) != 0) {
+        tap_skip("there are no sources beside the program: no src/backend/cuda");
+        return;
+    }
     const char *sources = batched_sources();
 #define X(id, name, n_bytes, n_cols)                                                               \
     if (TILE_##id != TILE_F32)                                                                     \

@@ -9,6 +9,7 @@
 
 #include "data.h"
 #include "lace.h"
+#include "rows_apart.h"
 #include "status_check.h"
 #include "tap.h"
 
@@ -144,6 +145,15 @@ static void write_texts(const lace_batcher_options *bo, const lace_generation_op
 
 static result plain[N_TEXTS], guessed[N_TEXTS + 1];
 
+/* A draw, or the last bits, may depend on what was computed together: the case cannot run. */
+static bool is_skipped(lace_model *m)
+{
+    bool is_apart = rounds_rows_apart(m);
+    if (is_apart)
+        tap_skip("this device rounds sums of several rows otherwise than those of one");
+    return is_apart;
+}
+
 /* Every way to guess gives the texts that come without guesses. Returns the counts of the last. */
 static lace_batcher_stats compare(const lace_generation_options *o, const char *what)
 {
@@ -182,6 +192,8 @@ static void the_greedy_text_is_the_same(void)
 
 static void the_drawn_text_is_the_same_and_many_guesses_are_wrong(void)
 {
+    if (is_skipped(model))
+        return;
     lace_generation_options o = greedy();
     o.sampler.temperature = 0.9f;
     o.sampler.seed = 11;
@@ -315,9 +327,11 @@ static void probabilities_are_those_of_the_tokens(void)
     lace_batcher_options without = options_for(NULL), with = options_for(&ways[2]);
     write_texts(&without, &o, 1, plain, &stats);
     write_texts(&with, &o, 1, guessed, &stats);
+    /* Operands of f16, where several rows have them and one has not, are off by up to 2^-11. */
+    float most = rounds_rows_apart(model) ? 4e-3f : 1e-3f;
     for (int k = 0; k < N_TEXTS; k++)
         for (int i = 0; i < plain[k].n_tokens; i++)
-            if (!CHECK(fabsf(plain[k].logprobs[i] - guessed[k].logprobs[i]) < 1e-3f))
+            if (!CHECK(fabsf(plain[k].logprobs[i] - guessed[k].logprobs[i]) < most))
                 tap_note("%d, token %d: %f, expected %f", k, i, (double)guessed[k].logprobs[i],
                          (double)plain[k].logprobs[i]);
 }
@@ -395,6 +409,10 @@ static void deterministic_texts_are_the_same_to_the_bit(void)
     o.device = getenv("LACE_DEVICE");
     CHECK(lace_model_open(path, &o, &usual, NULL) == LACE_OK);
     free(path);
+    if (!usual || is_skipped(usual)) {
+        lace_model_close(usual);
+        return;
+    }
     lace_batcher_stats apart = write_eight(usual, NULL, false, false, alone), stats;
     for (int i = 0; i < 3 * N_WAYS + 1; i++) {
         const way *w = i < 3 * N_WAYS ? &ways[i / 3] : NULL;
