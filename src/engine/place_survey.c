@@ -22,6 +22,11 @@ static lace_status measure(model *m, const device_options *o, uint64_t card_byte
     if (status == LACE_OK)
         status = measure_types(m, "cpu", o, workers, speeds->of[ON_HOST], err);
     if (status == LACE_OK)
+        status = measure_experts(m, o, workers, &speeds->experts[ON_HOST], err);
+    if (status == LACE_OK)
+        status =
+            measure_attention(m, o, workers, s->facts.n_prompt, &speeds->attend_s[ON_HOST], err);
+    if (status == LACE_OK)
         status = measure_types(m, s->card, o, workers, speeds->of[ON_CARD], err);
     if (status == LACE_OK)
         status = measure_link(s->card, o, &s->facts.link_bytes_s, &s->facts.switch_s, err);
@@ -31,6 +36,9 @@ static lace_status measure(model *m, const device_options *o, uint64_t card_byte
         status = measure_step(s->card, o, workers, &s->facts.step_s[ON_CARD], err);
     if (status == LACE_OK)
         status = device_open(s->card, o, &card, err);
+    for (int t = 0; status == LACE_OK && t < DTYPE_COUNT; t++) /* what nobody could measure */
+        if (speeds->of[ON_CARD][t].bring_bytes_s == 0)
+            speeds->of[ON_CARD][t].bring_bytes_s = s->facts.link_bytes_s;
     s->facts.streams = card && card->backend->place_streamed && !card->is_host;
     if (status == LACE_OK)
         status = device_describe(card, &info, err);

@@ -9,10 +9,15 @@
 typedef struct type_speed {
     double bytes_s;    /* read for one token */
     double products_s; /* with the tokens of a prompt */
+    /* On the card: how fast rows of the host come there and into the form of its kernels; 0: they do not */
+    double bring_bytes_s;
 } type_speed;
 
 typedef struct model_speeds {
     type_speed of[N_PLACES][DTYPE_COUNT];
+    type_speed
+        experts[N_PLACES]; /* of all types, where a token uses a few of many; zeros: as others */
+    double attend_s[N_PLACES]; /* of a layer's attention, for a token of a prompt */
 } model_speeds;
 
 /* Speeds that are the same for all types. */

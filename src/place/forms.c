@@ -12,9 +12,20 @@ static double streamed_s(const place_facts *f, const place_item *item)
 {
     if (!f->streams || f->link_bytes_s <= 0 || f->n_prompt <= 0)
         return item->prompt_s[ON_HOST];
-    double bring = (double)item->bytes[ON_HOST] / f->link_bytes_s / f->n_prompt;
+    double by_link = (double)item->bytes[ON_HOST] / f->link_bytes_s;
+    double bring = (item->bring_s > 0 ? item->bring_s : by_link) / f->n_prompt;
     double both = bring > item->prompt_s[ON_CARD] ? bring : item->prompt_s[ON_CARD];
     return both < item->prompt_s[ON_HOST] ? both : item->prompt_s[ON_HOST];
+}
+
+/* Attention stays with its cache. On a card it is a small part. */
+static void add_attention(const place_facts *f, place_form *form, const place_layer *l, int at)
+{
+    if (at == ON_CARD)
+        return;
+    form->prompt_s += l->attend_s;
+    if (form->uses_card && f->streams && f->link_bytes_s > 0)
+        form->prompt_s += (double)l->attend_bytes / f->link_bytes_s;
 }
 
 static void add_item(const place_facts *f, place_form *form, const place_item *item, int at,
@@ -58,6 +69,7 @@ static void add_up(const place_facts *f, place_goal goal, place_form *form)
         int rest = rest_at(f, form, i), experts = experts_at(f, form, i);
         *(rest == ON_CARD ? &form->card_bytes : &form->host_bytes) += l->state_bytes;
         add_item(f, form, &l->rest, rest, l->experts.bytes[ON_HOST] ? STEPS_REST : STEPS_DENSE);
+        add_attention(f, form, l, rest);
         add_switch(f, form, at, rest);
         at = rest;
         if (l->experts.bytes[ON_HOST] == 0)

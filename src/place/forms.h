@@ -18,11 +18,14 @@ typedef struct place_item {
     uint64_t bytes[N_PLACES];
     double token_s[N_PLACES];  /* for a token that is generated */
     double prompt_s[N_PLACES]; /* for a token of a prompt */
+    double bring_s;            /* from the host to the card, all of it; 0: by the link's speed */
 } place_item;
 
 typedef struct place_layer {
     place_item rest, experts; /* routed experts apart; no bytes: there are none */
     uint64_t state_bytes;     /* KV cache and recurrent state of the tokens that room is left for */
+    double attend_s;          /* of attention on the host, for a token of a prompt */
+    uint64_t attend_bytes; /* that cross for it where the layer's weights are brought to the card */
 } place_layer;
 
 typedef struct place_facts {

@@ -5,10 +5,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "runner/measure_time.h"
 #include "tensor/sparse.h"
 
-/* More bytes than caches hold; as many steps as tell what one takes by itself. */
-enum { MOST_MATRICES = 16, MANY_ROWS = 256, MOST_BYTES = 256 << 20, RUNS = 5, MANY_STEPS = 64 };
+/* As many bytes as take long enough, and as many steps as tell what one takes by itself. */
+enum { MOST_MATRICES = 16, MANY_ROWS = 256, STREAM_ROWS = 64, MOST_BYTES = 256 << 20 };
+enum { RUNS = 5, MANY_STEPS = 64 };
 
 /* Matrices of one type on a device, and a program that multiplies with each of them. */
 typedef struct bench_set {
@@ -21,6 +23,7 @@ typedef struct bench_set {
     int n;
     float *zeros; /* the row that is multiplied with */
     uint64_t bytes, products;
+    bool is_streamed; /* the matrices stay in the file, and are brought to the device by each run */
 } bench_set;
 
 /* Of a mixture, all experts as one matrix: a single one would come from a cache. */
@@ -71,13 +74,14 @@ static lace_status load_set(const model *m, bench_set *s, pool *workers, lace_er
     TRY(device_place(s->d, &table, &s->table, err));
     for (int i = 0; i < s->n; i++) {
         rows[i].kept = device_kept_as(s->d, rows[i].type, rows[i].blocks, rows[i].n_rows, n_cols);
-        TRY(device_place(s->d, &rows[i], &s->matrices[i], err));
+        TRY(s->is_streamed ? s->d->backend->place_streamed(s->d, &rows[i], &s->matrices[i], err)
+                           : device_place(s->d, &rows[i], &s->matrices[i], err));
     }
     TRY(device_begin_load(s->d, err));
     lace_status status = device_load(s->d, &table, &s->table, workers, err);
     for (int i = 0; i < s->n && status == LACE_OK; i++) {
         status = weights_prepare(m->files, s->sources[i]->source, err);
-        if (status == LACE_OK)
+        if (status == LACE_OK && !s->is_streamed)
             status = device_load(s->d, &rows[i], &s->matrices[i], workers, err);
     }
     lace_status ended = device_end_load(s->d, status == LACE_OK ? err : NULL);
@@ -108,49 +112,36 @@ static lace_status make_program(bench_set *s, pool *workers, lace_error *err)
     return program_prepare(s->program, &memory, err);
 }
 
-/* The shortest of some runs of n rows, in seconds. */
-static lace_status time_rows(bench_set *s, int32_t n, double *out, lace_error *err)
-{
-    int32_t tokens[MANY_ROWS] = {0}, positions[MANY_ROWS] = {0}, last = n - 1;
-    batch b = {.n_tokens = n,
-               .n_outputs = 1,
-               .tokens = tokens,
-               .positions = positions,
-               .sequences = tokens,
-               .slots = tokens,
-               .outputs = &last};
-    *out = 0;
-    for (int i = 0; i < RUNS; i++) {
-        uint64_t begin = clock_ns();
-        TRY(program_run(s->program, &b, NULL, false, err));
-        double took = 1e-9 * (double)(clock_ns() - begin);
-        *out = i == 0 || took < *out ? took : *out;
-    }
-    return LACE_OK;
-}
-
-static lace_status time_set(const model *m, bench_set *s, pool *workers, type_speed *out,
+static lace_status time_set(const model *m, bench_set *s, const spoiler *spoil, type_speed *out,
                             lace_error *err)
 {
     double one, many;
-    TRY(load_set(m, s, workers, err));
-    TRY(make_program(s, workers, err));
-    TRY(time_rows(s, 1, &one, err));
-    TRY(time_rows(s, MANY_ROWS, &many, err));
-    *out = (type_speed){.bytes_s = (double)s->bytes / one,
-                        .products_s = MANY_ROWS * (double)s->products / many};
+    TRY(load_set(m, s, spoil->workers, err));
+    TRY(make_program(s, spoil->workers, err));
+    if (s->is_streamed) { /* few rows: the time is that of the way */
+        TRY(time_rows(s->program, STREAM_ROWS, spoil, &many, err));
+        out->bring_bytes_s = (double)s->bytes / many;
+        return LACE_OK;
+    }
+    TRY(time_rows(s->program, 1, s->d->is_host ? spoil : NULL, &one, err));
+    TRY(time_rows(s->program, MANY_ROWS, NULL, &many, err));
+    out->bytes_s = (double)s->bytes / one;
+    out->products_s = MANY_ROWS * (double)s->products / many;
     return LACE_OK;
 }
 
 static lace_status time_type(const model *m, const char *device_name, const device_options *o,
-                             pool *workers, dtype type, type_speed *out, lace_error *err)
+                             const spoiler *spoil, dtype type, bool is_streamed, type_speed *out,
+                             lace_error *err)
 {
-    bench_set s = {0};
+    bench_set s = {.is_streamed = is_streamed};
     choose_matrices(m, type, &s);
     if (s.n == 0)
         return LACE_OK;
     TRY(device_open(device_name, o, &s.d, err));
-    lace_status status = time_set(m, &s, workers, out, err);
+    bool can =
+        !is_streamed || (s.d->backend->place_streamed && !s.d->is_host && !dtype_is_sparse(type));
+    lace_status status = can ? time_set(m, &s, spoil, out, err) : LACE_OK;
     program_free(s.program);
     queue_close(s.q);
     device_close(s.d);
@@ -161,10 +152,19 @@ static lace_status time_type(const model *m, const char *device_name, const devi
 lace_status measure_types(const model *m, const char *device_name, const device_options *o,
                           pool *workers, type_speed out[DTYPE_COUNT], lace_error *err)
 {
+    spoiler spoil;
+    lace_status status = LACE_OK;
     memset(out, 0, DTYPE_COUNT * sizeof *out);
-    for (int t = 0; t < DTYPE_COUNT; t++)
-        TRY(time_type(m, device_name, o, workers, (dtype)t, &out[t], err));
-    return LACE_OK;
+    spoiler_init(&spoil, workers);
+    for (int t = 0; t < DTYPE_COUNT && status == LACE_OK; t++) {
+        status = time_type(m, device_name, o, &spoil, (dtype)t, false, &out[t], err);
+        /* A device that cannot, for want of memory, is counted by its link. */
+        if (status == LACE_OK &&
+            time_type(m, device_name, o, &spoil, (dtype)t, true, &out[t], NULL))
+            out[t].bring_bytes_s = 0;
+    }
+    spoiler_deinit(&spoil);
+    return status;
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static lace_status time_steps(bench_set *s, pool *workers, double *out, lace_err
     TRY(device_open_queue(s->d, &s->q, err));
     program_memory memory = {.queue = s->q, .workers = workers};
     TRY(program_prepare(s->program, &memory, err));
-    TRY(time_rows(s, 1, out, err));
+    TRY(time_rows(s->program, 1, NULL, out, err));
     *out /= MANY_STEPS;
     return LACE_OK;
 }
@@ -225,18 +225,19 @@ lace_status measure_step(const char *device_name, const device_options *o, pool 
 
 /* ---- Links ----------------------------------------------------------------------------------- */
 
-/* The time to bring n bytes to the device and back, the shortest of some. */
+/* The time to bring n bytes to the device and back, the median of some. */
 static lace_status time_copies(queue *q, uint8_t *there, uint8_t *here, uint64_t n, double *out,
                                lace_error *err)
 {
+    double times[RUNS];
     *out = 0;
     for (int i = 0; i < RUNS; i++) {
         uint64_t begin = clock_ns();
         TRY(queue_write(q, there, here, n, err));
         TRY(queue_read(q, here, there, n, err));
-        double took = 1e-9 * (double)(clock_ns() - begin);
-        *out = i == 0 || took < *out ? took : *out;
+        times[i] = 1e-9 * (double)(clock_ns() - begin);
     }
+    *out = median_of(times, RUNS);
     return LACE_OK;
 }
 

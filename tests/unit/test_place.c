@@ -173,6 +173,49 @@ static void switches_are_priced(void)
     free(f);
 }
 
+/* Of a prompt's token, with all layers on the host and the output on the card. */
+static double prompt_of_host_layers(const place_facts *f)
+{
+    place_forms forms;
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    for (int32_t i = 0; i < forms.n_forms; i++)
+        if (forms.forms[i].uses_card && forms.forms[i].layers_on_card == 0)
+            return forms.forms[i].prompt_s;
+    return 0;
+}
+
+/* The link's speed was taken for what the way of weights to the card brings. */
+static void prompts_wait_for_weights_and_attention(void)
+{
+    place_forms forms;
+    place_facts *f = made_facts(false, 3); /* room for the output alone */
+    f->streams = true;
+    f->output.token_s[ON_HOST] = 1; /* so that it goes first */
+    double by_link = prompt_of_host_layers(f);
+    /* 100 MB by 10 GB/s for 512 tokens, but at least what the card computes: 10 x 0.1 ms. */
+    CHECK(fabs(by_link - (10 * 0.1e-3 + 0.02e-3)) < 2e-6);
+    for (int i = 0; i < 10; i++)
+        f->layers[i].rest.bring_s = 512 * 0.5e-3;
+    double brought = prompt_of_host_layers(f);
+    CHECK(fabs(brought - by_link - 10 * 0.4e-3) < 1e-9);
+    for (int i = 0; i < 10; i++)
+        f->layers[i].rest.bring_s = 512; /* the host multiplies itself then: 10 MB at 10 GB/s */
+    CHECK(fabs(prompt_of_host_layers(f) - by_link - 10 * 0.9e-3) < 1e-9);
+    for (int i = 0; i < 10; i++) {
+        f->layers[i].rest.bring_s = 512 * 0.5e-3;
+        f->layers[i].attend_s = 0.2e-3;
+        f->layers[i].attend_bytes = 1000000; /* 0.1 ms */
+    }
+    CHECK(fabs(prompt_of_host_layers(f) - brought - 10 * 0.3e-3) < 1e-9);
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    double alone = forms.forms[0].prompt_s; /* all on the CPU: nothing crosses */
+    CHECK(fabs(alone - 10 * (1e-3 + 0.2e-3) - 0.2e-3) < 1e-9);
+    f->layers[0].attend_s = 0;
+    place_forms_find(f, PLACE_LATENCY, &forms);
+    CHECK(fabs(alone - forms.forms[0].prompt_s - 0.2e-3) < 1e-9);
+    free(f);
+}
+
 static void placements_survive_files(void)
 {
     place_rules r;
@@ -309,6 +352,7 @@ int main(void)
     CASE(layers_go_where_rules_say);
     CASE(the_fastest_form_that_fits_is_chosen);
     CASE(switches_are_priced);
+    CASE(prompts_wait_for_weights_and_attention);
     CASE(placements_survive_files);
     CASE(wrong_files_are_refused);
     CASE(a_small_device_is_kept_to);
