@@ -6,7 +6,7 @@
  * the weights and sums, which need no rescaling then. Keys and values are halves in the cache. q is two
  * halves, of which the second has what the first one lacks, so that scores are as good as by floats;
  * for the largest score the first is enough. Weights are one half: each is off by 2^-12 at most, and the
- * sum that they are divided by is that of the halves.
+ * sum that they are divided by is that of the halves, or on NVIDIA (see shortened) of what they were made of.
  */
 #extension GL_EXT_control_flow_attributes : require
 #define HAS_OWN_SIZE
@@ -101,11 +101,21 @@ void find_rows(attend_args p, uint first, uint n)
     ends[THREAD] = THREAD < n * HEADS ? end : 0;
 }
 
+/*
+ * Values with as many bits as halves have. Compilers may take what is packed as halves and unpacked again
+ * for what it was, and NVIDIA's does: nothing would be left of the rest of q.
+ */
+vec2 shortened(vec2 v)
+{
+    uvec2 bits = floatBitsToUint(v);
+    return uintBitsToFloat((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu);
+}
+
 /* Two values of a row of q as halves; or what these lack. */
 uint two_halves(vec2 v, bool is_rest)
 {
-    uint w = packHalf2x16(v);
-    return is_rest ? packHalf2x16(v - unpackHalf2x16(w)) : w;
+    vec2 most = shortened(v);
+    return packHalf2x16(is_rest ? v - most : most);
 }
 
 /* q times the scale, to room. */
