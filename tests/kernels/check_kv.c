@@ -107,6 +107,23 @@ static void bench(op which, kernel_fn fn, dtype type, const char *what, int n_to
                      (check_rate){.n_bytes = 4 * width * n_tokens});
 }
 
+/*
+ * A value that lies as good as between two numbers of Q8_0 becomes one or the other, as two quotients of
+ * its block's largest are rounded. These are off by up to 3e-7, of numbers up to 127: less than one value
+ * in 10,000 is that near to a half.
+ */
+bool check_divides_roughly;
+
+static void forgive_halves(const uint8_t *want, uint8_t *got, uint64_t n)
+{
+    uint64_t n_forgiven = 0;
+    for (uint64_t i = 0; i < n && n_forgiven < 1 + n / 10000; i++)
+        if ((int8_t)(uint8_t)(got[i] - want[i]) == 1 || (int8_t)(uint8_t)(got[i] - want[i]) == -1) {
+            got[i] = want[i];
+            n_forgiven++;
+        }
+}
+
 static void check_op(op which, const kernel_table *ref, const kernel_table *table, dtype type)
 {
     static const check_fill fills[] = {CHECK_NORMAL, CHECK_OUTLIER, CHECK_TINY, CHECK_ZERO,
@@ -139,6 +156,8 @@ static void check_op(op which, const kernel_table *ref, const kernel_table *tabl
                 s.out[1] = got_k;
                 s.kv = got;
                 check_run(fn, &s, &c.b, n, c.n_context);
+                if (check_divides_roughly && type == DTYPE_Q8_0)
+                    forgive_halves(c.kv.data, got.data, c.n_bytes);
                 check_bytes("cache", c.kv.data, got.data, c.n_bytes);
                 if (is_rope) {
                     uint64_t rows = (uint64_t)c.b.n_tokens;

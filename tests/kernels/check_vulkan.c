@@ -358,16 +358,28 @@ static void check_products(const kernel_table *ref)
     }
 }
 
+/*
+ * Halves are off by 2^-11 at most and by 2e-4 on average, 4e-8 squared; both operands by 8e-8. What is
+ * behind a gate, or squared, may have twice as much, and check_expert_product allows for it.
+ */
+static double nmse_of_experts(dtype type, int n_tokens)
+{
+    bool has_halves = check_has_matrices && record_is_many(n_tokens) && type != DTYPE_F32 &&
+                      weights_kept_as(type) == type;
+    return has_halves ? 1e-7 : nmse_of(type, 1);
+}
+
 static void check_expert_products(const kernel_table *ref)
 {
     static const dtype types[] = {DTYPE_F32,  DTYPE_F16,   DTYPE_Q4_K,
                                   DTYPE_Q8_0, DTYPE_MXFP4, DTYPE_S4};
     static const int tokens[] = {1, 3, 10};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        product_check c = {.ref = ref, .fn = run_step, .max_nmse = nmse_of(types[i], 1)};
+        product_check c = {.ref = ref, .fn = run_step};
         if (!check_begin("experts", dtype_describe(types[i])->name, run_step))
             continue;
         for (int k = 0; k < 6; k++) {
+            c.max_nmse = nmse_of_experts(types[i], tokens[k / 2]);
             check_expert_product(&c, k % 2, types[i], tokens[k / 2], 8, 2, true, false);
             check_expert_product(&c, k % 2, types[i], tokens[k / 2], 33, 5, true, false);
             check_expert_product(&c, k % 2, types[i], tokens[k / 2], 8, 2, false, false);
@@ -430,8 +442,10 @@ bool check_vulkan(const kernel_table *ref, const check_wish *wish)
     printf("# on %s, %s, subgroups of %u\n", info.name, info.driver, info.subgroup_lanes);
     check_may_flush = !info.is_cpu; /* processors keep them, so that mistakes are seen there */
     check_has_matrices = info.has_matrices;
+    check_has_planes = info.has_dot4;
+    check_divides_roughly = !info.is_cpu;
     check_families(ref);
-    check_may_flush = check_has_matrices = false;
+    check_may_flush = check_has_matrices = check_has_planes = check_divides_roughly = false;
     if (wish->is_all && check_begin("all operations", NULL, run_step)) {
         for (int i = 0; i < OP_COUNT; i++) {
             check_shape("%s", op_name((op)i));

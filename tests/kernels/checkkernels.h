@@ -160,4 +160,10 @@ extern bool check_may_flush;
 /* Attention may take weights as halves: cooperative matrices do. */
 extern bool check_has_matrices;
 
+/* Products of heads may take inputs as planes of int8, with 15 bits and a sign: dot4 does. */
+extern bool check_has_planes;
+
+/* Quotients may be off by 2.5 units in the last place, as Vulkan allows. */
+extern bool check_divides_roughly;
+
 #endif
