@@ -206,7 +206,8 @@ static void on_event(struct bufferevent *connection, short what, void *arg)
     else if (what & BEV_EVENT_EOF)
         end(c, "the server closed the connection");
     else
-        end(c, evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+        end(c, EVUTIL_SOCKET_ERROR() ? evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR())
+                                     : "cannot connect"); /* Windows' error may be gone by then */
 }
 
 static int write_request(struct evbuffer *out, const http_target *t, const http_request *r)

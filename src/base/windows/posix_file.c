@@ -327,7 +327,11 @@ enum { MOST_AT_ONCE = 1 << 30 }; /* the C library counts in int */
 
 ssize_t posix_read(int fd, void *out, size_t n)
 {
-    return _read(fd, out, n < MOST_AT_ONCE ? (unsigned)n : MOST_AT_ONCE);
+    int got = _read(fd, out, n < MOST_AT_ONCE ? (unsigned)n : MOST_AT_ONCE);
+    struct posix_stat st;
+    if (got < 0 && posix_fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    return got;
 }
 
 ssize_t posix_write(int fd, const void *data, size_t n)
