@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # The whole program for aarch64, cross-compiled, under qemu: run, serve, and test programs.
 #
-#   tests/deploy/try_arm.sh [TEST...]        with the network, for Debian's libraries of arm64
+#   tests/deploy/try_arm.sh [all|TEST...]        with the network, for Debian's libraries of arm64
+#
+# Tests that only start the program are programs of this machine, and start the one of arm64; the others are
+# programs of arm64 themselves. `all` takes every test program that can be tried so.
 #
 # Images are not read there: they are decoded behind seccomp, which qemu's programs do not have.
 # The libraries are unpacked into build/arm64/root; nothing is installed on this machine. `make arm` checks
@@ -9,9 +12,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$(pwd)/build/arm64/root
-tests=${*:-unit/test_base unit/test_tokenizer unit/test_session unit/test_batcher unit/test_conversation
-    unit/test_grammar unit/test_sampler unit/test_gguf unit/test_safetensors unit/test_unpack
-    unit/test_cli_run unit/test_cli_embed server/test_fields golden/test_golden}
+inside="unit/test_base unit/test_tokenizer unit/test_session unit/test_batcher unit/test_conversation
+    unit/test_grammar unit/test_sampler unit/test_gguf unit/test_safetensors unit/test_unpack golden/test_golden"
+outside="unit/test_cli_run unit/test_cli_embed server/test_fields"
+# They start a make or a compiler, load a library of this machine, or read images. In test_hf_packed and test_plan gcc 12
+# for aarch64 ends with an internal error.
+not_here="unit/test_cuda_driver unit/test_examples unit/test_hf_packed unit/test_image unit/test_makefile
+    unit/test_named_device unit/test_nccl unit/test_plan unit/test_rank_mpi unit/test_soft_card server/test_images"
+. tests/deploy/choose_tests.sh
 packages="libc6 libgcc-s1 libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev libjansson4 libjansson-dev
     libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-openssl-2.1-7 libevent-pthreads-2.1-7
     libevent-dev libssl3 libssl-dev libedit2 libedit-dev libbsd0 libbsd-dev libmd0 libmd-dev libtinfo6
@@ -43,20 +51,23 @@ if [ ! -e "$root/.unpacked" ]; then
     touch "$root/.unpacked"
 fi
 
+# Tests that start the program, and the program that they are compared with.
+make -j2 build/lace $(in_folder build/tests '' $outside)
+
 export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 export QEMU_LD_PREFIX=$root
 libs=$root/usr/lib/aarch64-linux-gnu
 make -j2 B=build/arm64 CC=aarch64-linux-gnu-gcc LD=aarch64-linux-gnu-ld OBJCOPY=aarch64-linux-gnu-objcopy \
     NVCC= VULKAN= OPT="-O3 -g1 -I$root/usr/include -I$root/usr/include/aarch64-linux-gnu" \
     LDFLAGS="-Wl,--as-needed -L$libs -Wl,-rpath-link,$libs -Wl,-rpath-link,$root/lib/aarch64-linux-gnu" \
-    build/arm64/lace build/arm64/liblace.so $(printf 'build/arm64/tests/%s ' $tests)
+    build/arm64/lace build/arm64/liblace.so $(in_folder build/arm64/tests '' $inside)
 file -bL build/arm64/lace build/arm64/liblace.so | cut -c 1-70
 
 # A program that runs the one of arm64, for tests that start it.
 printf '#!/bin/sh\nexec qemu-aarch64 -cpu max %s/build/arm64/lace "$@"\n' "$(pwd)" >build/arm64/lace-here
 chmod +x build/arm64/lace-here
 build/arm64/lace-here run -p "Once upon a time" -n 30 --seed 8
-build/lace run -p "Once upon a time" -n 30 --seed 8 2>/dev/null || true
+build/lace run -p "Once upon a time" -n 30 --seed 8 2>/dev/null
 
 echo "== serve"
 build/arm64/lace-here serve --port 18081 >build/arm64/serve.log 2>&1 &
@@ -69,10 +80,10 @@ echo
 kill $server
 wait $server || true
 
-for test in $tests; do
+for test in $inside; do
     name=build/arm64/$(basename $test).sh
     printf '#!/bin/sh\nexec qemu-aarch64 -cpu max build/arm64/tests/%s\n' "$test" >$name
     chmod +x $name
 done
 LACE_SHARED=none LACE_BIN=build/arm64/lace-here scripts/run-tests.pl \
-    $(for test in $tests; do echo "build/arm64/$(basename $test).sh"; done)
+    $(for test in $inside; do echo "build/arm64/$(basename $test).sh"; done) $(in_folder build/tests '' $outside)

@@ -74,7 +74,7 @@ model = lace.Model(\"/packages/model.gguf\")
 print(lace.library_path(), model.embed([\"a\", \"b\"]).shape)"'
 with_tree "python3-lace, its tests" 'apt-get install -q -y --no-install-recommends python3-pytest python3-numpy \
         >/dev/null 2>&1
-    cd /tree && LACE_SHARED=none python3 -m pytest -q -p no:cacheprovider python/tests'
+    cd /tree && LACE_SHARED=none PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider python/tests'
 inside "liblace-dev" 'cd /packages && apt-get install -q -y --no-install-recommends ./liblace-dev_*.deb \
         g++ make libsqlite3-dev pkg-config >/dev/null 2>&1
     cp -r examples outside && make -s -C outside && echo Hello | outside/chat model.gguf | tail -c 100
