@@ -33,12 +33,7 @@ if [ ! -e "$root/.unpacked" ]; then
     echo "== libraries of arm64"
     apt=$root/apt
     mkdir -p "$apt/lists/partial" "$apt/debs"
-    {
-        echo "deb http://deb.debian.org/debian bookworm main"
-        echo "deb http://deb.debian.org/debian-security bookworm-security main"
-    } >"$apt/sources.list"
-    own="-o Dir::Etc::SourceList=$apt/sources.list -o Dir::Etc::SourceParts=/dev/null
-        -o Dir::State::Lists=$apt/lists -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache=
+    own="-o Dir::State::Lists=$apt/lists -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache=
         -o Dir::Cache::srcpkgcache= -o APT::Architecture=arm64 -o APT::Architectures=arm64"
     apt-get $own update -q >/dev/null
     (cd "$apt/debs" && apt-get $own download -q $packages >/dev/null)

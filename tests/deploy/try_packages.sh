@@ -15,7 +15,7 @@ tests="build/tests/server/test_images build/tests/unit/test_cli_run"
 
 if [ ! -e "$root/usr/bin/apt-get" ]; then
     echo "== debootstrap into $root"
-    debootstrap --variant=minbase bookworm "$root" http://deb.debian.org/debian >"$root.log"
+    debootstrap --variant=minbase bookworm "$root" >"$root.log"
 fi
 rm -rf "$root/packages"
 mkdir -p "$root/packages"
