@@ -497,12 +497,14 @@ void team_begin(team *t, uint32_t number)
         memset(b->arrived, 0, sizeof b->arrived);
         memset(b->expected, 0, sizeof b->expected);
         b->n_alive = b->n_threads;
+        b->n_resized = b->spare = 0;
         for (uint32_t m = 0; m < b->n_warps; m++) {
             warp *w = &b->warps[m];
             const uint32_t left = b->n_threads - m * N_LANES;
             memset(w->pc, 0, sizeof w->pc);
             w->alive = left >= N_LANES ? FULL_MASK : (1u << left) - 1;
             w->waits_together = w->waits_barrier = w->cluster_wait = w->waits_launch = 0;
+            w->registers = 0;
             memset(w->barrier, 0, sizeof w->barrier);
             memset(w->cluster_phase, 0xFF, sizeof w->cluster_phase);
         }

@@ -42,6 +42,7 @@ struct warp {
     uint32_t cluster_wait;           /* lanes that wait for the cluster */
     uint32_t cluster_phase[N_LANES]; /* in which they arrived last */
     uint32_t index;                  /* in the block */
+    int32_t registers;   /* of a thread, as setmaxnreg left them; 0: as the block was launched */
     bool polled;         /* asked for what another thread may change, and others may have a turn */
     uint8_t *local;      /* [N_LANES][kernel->local_bytes] */
     async_copies *async; /* NULL: none yet */
@@ -61,6 +62,8 @@ struct block {
     uint32_t phase;          /* between barriers */
     uint32_t arrived[N_BARRIERS], expected[N_BARRIERS];
     uint32_t cluster_arrived;
+    int32_t n_resized; /* warps whose registers are not those of the launch */
+    int32_t spare;     /* registers of all threads that are given back, less those asked for */
 };
 
 struct team {

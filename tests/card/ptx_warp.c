@@ -143,6 +143,24 @@ static void elect(warp *w, const instr *i, uint32_t mask)
     *p = (*p & ~mask) | 1u << first;
 }
 
+/*
+ * A block has the registers it is launched with: here as many as fit evenly, which is what compilers take
+ * where a kernel asks for more later. A warp that asks waits for what others give back; whether they do is
+ * known when all have changed theirs.
+ */
+static void set_registers(warp *w, const instr *i, uint32_t mask)
+{
+    enum { ALL = 65536, MOST = 248 };
+    block *b = w->block;
+    const int32_t even = ALL / (int32_t)b->n_threads / 8 * 8, launched = even < MOST ? even : MOST;
+    if (!w->registers)
+        b->n_resized++;
+    b->spare += N_LANES * ((w->registers ? w->registers : launched) - (int32_t)i->offset);
+    w->registers = (int32_t)i->offset;
+    if (b->n_resized == (int32_t)b->n_warps && b->spare < 0)
+        warp_fault(w, i, __builtin_ctz(mask), "%d registers too few are given back", -b->spare);
+}
+
 static void nothing(warp *w, const instr *i, uint32_t mask)
 {
     (void)w;
@@ -572,7 +590,12 @@ decoded decode_warp(decoder *d, const statement *s)
         decode_lets_next(d);
         return decode_add(d, s, KIND_PLAIN, nothing) ? DECODED : DECODE_FAILED;
     }
-    if (op_begins(s->op, "setmaxnreg"))
-        return decode_add(d, s, KIND_PLAIN, nothing) ? DECODED : DECODE_FAILED;
+    if (op_begins(s->op, "setmaxnreg")) {
+        instr *i = decode_add(d, s, KIND_PLAIN, set_registers);
+        if (!i || s->n != 1 || s->operands[0].kind != OPERAND_CONSTANT)
+            return DECODE_FAILED;
+        i->offset = (int64_t)s->operands[0].value;
+        return DECODED;
+    }
     return NOT_MINE;
 }

@@ -271,6 +271,17 @@ static void faults_are_told_and_end_the_card(void)
                 "wait for each other");
     check_fault("", "setp.lt.u32 %p1, %r2, 16; @%p1 bra $END; bar.warp.sync -1; $END: bar.sync 1;",
                 32, "wait for each other");
+    /* 8 warps are launched with 248 registers for each thread. */
+    check_fault("",
+                "setp.lt.u32 %p1, %r2, 128; @%p1 bra $LESS;\n"
+                "setmaxnreg.inc.sync.aligned.u32 256; bra $END;\n"
+                "$LESS: setmaxnreg.dec.sync.aligned.u32 240;\n$END:",
+                256, NULL);
+    check_fault("",
+                "setp.lt.u32 %p1, %r2, 128; @%p1 bra $LESS;\n"
+                "setmaxnreg.inc.sync.aligned.u32 256; bra $END;\n"
+                "$LESS: setmaxnreg.dec.sync.aligned.u32 248;\n$END:",
+                256, "1024 registers too few are given back");
 }
 
 static void races_are_told_where_they_are_asked_for(void)
