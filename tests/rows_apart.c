@@ -25,7 +25,8 @@ bool rounds_rows_apart(lace_model *model)
 
 /*
  * Products with operands of f16 are off by up to 2^-11 each; logits of models that tests have, by a
- * few thousandths. The second choice is as near as that once in some hundred tokens.
+ * few thousandths, and two of them by a few times that. A text that is wrong for another reason is far
+ * off: a_text_is_what_the_logits_give (test_batcher.c) changes a token.
  */
 static const float near_tie = 0.02f;
 
