@@ -5,7 +5,7 @@
 #   scripts/run-tests.pl [--jobs N] PROGRAM...
 #
 # A program that crashes or stops before its plan counts as one more failure; so does one that hangs:
-# it is ended after 15 minutes, which none takes even under sanitizers.
+# it is ended after 30 minutes, which none takes even under sanitizers.
 use strict;
 use warnings;
 use TAP::Harness;

@@ -21,7 +21,7 @@ typedef struct served {
 bool served_start(served *s, const char *arguments);
 /* Send SIGTERM and wait. Returns the exit code, 128 and more for a signal. */
 int served_stop(served *s);
-int served_wait(served *s); /* only wait */
+int served_wait(served *s); /* only wait; one that does not end in two minutes is killed */
 
 /* What the process holds now. */
 typedef struct served_state {
