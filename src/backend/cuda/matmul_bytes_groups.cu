@@ -5,8 +5,11 @@
  * A block has 128 rows and N tokens, and three groups of four warps. In one, a thread brings weights
  * and another one activations. The others multiply 64 rows each: sums of 256 columns are whole numbers;
  * then they are scaled and added to sums in f32. Both do not fit into registers for all tokens, so whole
- * sums are those of a chunk of 128, and one group scales while the tensor cores work for the other.
- * Registers go from the group that brings to those that multiply.
+ * sums are those of a chunk of 128, and one group scales while the tensor cores work for the other: they
+ * take turns in asking. Two groups that ask at once, as they would for what has just come, are done at
+ * once, too, and then both scale while nobody multiplies. (Scaling takes about two thirds as long as
+ * multiplying, by its instructions; what the turns bring no card has timed.) Registers go from the group
+ * that brings to those that multiply.
  */
 #include "backend/cuda/bytes_common.cuh"
 #include "backend/cuda/bytes_params.h"
@@ -100,6 +103,19 @@ static __device__ __forceinline__ void bring_activations(const bytes_matmul &all
         }
 }
 
+/* Barriers of named threads, one for each group's turn: it waits there, and the other one lets it go. */
+enum { TURNS = 1 };
+
+static __device__ __forceinline__ void take_turn(int group)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(TURNS + group), "n"(32 * MULTIPLY_WARPS) : "memory");
+}
+
+static __device__ __forceinline__ void give_turn(int group)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(TURNS + group), "n"(32 * MULTIPLY_WARPS) : "memory");
+}
+
 /* Sums of a group's 64 rows: as store_sums has them. */
 template <int N>
 static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, int warp, int lane,
@@ -108,6 +124,9 @@ static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, i
 {
     typedef bytes_stages<N> stages;
     constexpr int CHUNK = stages::CHUNK, CHUNKS = N / CHUNK;
+    const int group = warp >> 2;
+    if (group == 1 && n_tiles > 0)
+        give_turn(0); /* the first begins */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = 0;
@@ -119,24 +138,28 @@ static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, i
         const float *units = (const float *)(shared + stages::ROW_UNITS_AT) +
                              w.at * BYTES_BLOCK_ROWS + 16 * warp + (lane >> 2);
         const float unit[2] = {units[0], units[8]};
-        const uint64_t rows = product_operand(shared_u32(
-            shared + stages::WEIGHTS_AT + w.at * BYTES_WEIGHTS + (warp >> 2) * 64 * 128));
+        const uint64_t rows = product_operand(
+            shared_u32(shared + stages::WEIGHTS_AT + w.at * BYTES_WEIGHTS + group * 64 * 128));
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
             if (c > 0 && c >= n_chunks)
                 break;
             int sums[CHUNK / 2];
+            const bool ends_tile = c + 1 >= min(CHUNKS, n_chunks);
             bar_wait(b.x_full + 8 * x.at, x.parity);
             const uint64_t tokens = product_operand(shared_u32(shared + x.at * stages::ATOMS));
+            take_turn(group);
             product_begin();
 #pragma unroll
             for (int k = 0; k < 8; k++)
                 bytes_add(sums, rows + (k >> 2) * (BYTES_BLOCK_ROWS * 128 >> 4) + 2 * (k & 3),
                           tokens + (k >> 2) * (CHUNK * 128 >> 4) + 2 * (k & 3), k > 0);
             product_end();
+            if (group == 0 || t + 1 < n_tiles || !ends_tile)
+                give_turn(group ^ 1);
             product_wait<0>();
             bytes_hold(sums);
-            if (lane == 0 && c + 1 >= min(CHUNKS, n_chunks))
+            if (lane == 0 && ends_tile)
                 bar_arrive(b.w_empty + 8 * w.at);
             const uint8_t *at = shared + stages::UNITS_AT + x.at * stages::UNITS + 16 * (lane & 3);
 #pragma unroll
