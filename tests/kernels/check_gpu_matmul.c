@@ -44,7 +44,11 @@ static void repeat_rows(const operand *x, int64_t n)
 
 static const int all_tokens[] = {1, 2, 4, 8, 9, 16, 33, 64, 65, 130, 300};
 
-static void bench(const kernel_table *ref, dtype type)
+/* first: how many of bench_tokens are left out. */
+static const int bench_tokens[] = {8, 16, 32, 64, 128, 256, 512, 2048};
+enum { N_BENCH_TOKENS = sizeof bench_tokens / sizeof bench_tokens[0], BENCH_BYTES = 5 };
+
+static void bench(const kernel_table *ref, dtype type, int first)
 {
     static const struct {
         const char *name;
@@ -54,10 +58,9 @@ static void bench(const kernel_table *ref, dtype type)
                   {"o", OP_MATMUL_ADD, {4096}, 1, 4096},
                   {"gate/up", OP_MATMUL_GLU, {14336, 14336}, 2, 4096},
                   {"down", OP_MATMUL_ADD, {4096}, 1, 14336}};
-    static const int tokens[] = {8, 16, 32, 64, 128, 512, 2048};
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
-        for (size_t m = 0; m < sizeof tokens / sizeof tokens[0]; m++) {
-            int n = tokens[m], cols = shapes[k].n_cols;
+        for (int m = first; m < N_BENCH_TOKENS; m++) {
+            int n = bench_tokens[m], cols = shapes[k].n_cols;
             char what[64];
             check_shape("bench");
             batch b = {.n_tokens = n};
@@ -114,7 +117,7 @@ void check_gpu_matmul(const kernel_table *ref)
         }
         check_end();
         if (check_is_bench() && is_common)
-            bench(ref, types[i]);
+            bench(ref, types[i], 0);
     }
 }
 
@@ -154,7 +157,7 @@ void check_gpu_bytes(const kernel_table *ref)
         }
         check_end();
         if (check_is_bench() && (type == DTYPE_Q4_K || type == DTYPE_Q6_K))
-            bench(ref, type);
+            bench(ref, type, BENCH_BYTES); /* fewer tokens are not multiplied in int8 */
         check_gpu_use_bytes(false);
     }
 }

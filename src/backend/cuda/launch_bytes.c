@@ -9,7 +9,8 @@
 #include "backend/cuda/launch_bytes.h"
 
 enum {
-    /* Of fewer rows f16 products are as fast: a block is not filled. */
+    /* Of fewer rows f16 products are as fast: a block is not filled. Since weights are unpacked apart, which
+     * takes as long for few rows as for many, it may be twice as many: no card has timed that. */
     BYTES_ROWS = 128,
     BYTES_WARPS = 8, /* of batch_bytes_rows */
     N_WIDTHS = 2
