@@ -896,6 +896,12 @@ void lace_batcher_cancel(lace_batcher *batcher, lace_generation *generation);
 /* Compute one batch. False if there was nothing to do. Errors end the generations they concern. */
 bool lace_batcher_step(lace_batcher *batcher);
 
+/*
+ * How many nanoseconds to wait for more generations, between two steps: where a device computes one batch
+ * and the next one need not be put together yet. What is added meanwhile is in it. 0: no longer.
+ */
+uint64_t lace_batcher_rest_ns(const lace_batcher *batcher);
+
 typedef struct lace_batcher_stats {
     int32_t n_running, n_waiting;
     int32_t n_context;                 /* tokens that a generation may have */

@@ -19,6 +19,9 @@
 #define CHOOSE_ALL_NS (INT64_C(4) * 1000000)
 #define CHOOSE_ONE_NS (INT64_C(1) * 1000000)
 
+/* A thread that has waited for a time goes on so much later, at most. */
+#define WAKE_NS (UINT64_C(300) * 1000)
+
 /* Steps after which guesses are tried again, where steps overlap while there are none. */
 enum { GUESS_AGAIN = 64 };
 
@@ -502,11 +505,33 @@ static bool may_overlap(const lace_batcher *b)
 bool advance_batch(lace_batcher *b)
 {
     bool is_waited_for = b->n_flights > 0, is_done = is_waited_for;
-    if (!is_waited_for || may_overlap(b))
+    if (!is_waited_for || may_overlap(b)) {
+        uint64_t begin = clock_ns();
         is_done = submit_step(b) || is_done;
+        b->queuing_ns[1] = b->queuing_ns[0];
+        b->queuing_ns[0] = clock_ns() - begin;
+    }
     if (b->n_flights > 0 && (is_waited_for || !may_overlap(b)))
         collect_step(b);
     return is_done;
+}
+
+/*
+ * The next step is queued before the one under way ends, but no sooner than it must be: a request that
+ * comes meanwhile does not wait for a step that nobody had to queue yet. A quarter of the step is left
+ * for what it may be shorter this time.
+ */
+uint64_t advance_rest_ns(const lace_batcher *b)
+{
+    bool is_full = b->running.n + b->late.n >= b->options.session.n_sequences;
+    if (b->n_flights != 1 || is_full || !may_overlap(b))
+        return 0;
+    const uint64_t *queuing = b->queuing_ns;
+    uint64_t needed = WAKE_NS + 2 * (queuing[0] > queuing[1] ? queuing[0] : queuing[1]);
+    flight_times t = flight_time(b);
+    uint64_t spare = t.takes_ns / 4 > needed ? t.takes_ns / 4 : needed;
+    uint64_t gone = clock_ns() - t.begin_ns + spare;
+    return gone < t.takes_ns ? t.takes_ns - gone : 0;
 }
 
 /* ---- Working ahead --------------------------------------------------------------------------- */

@@ -581,6 +581,11 @@ bool lace_batcher_step(lace_batcher *b)
     return b->running.n + b->late.n > 0;
 }
 
+uint64_t lace_batcher_rest_ns(const lace_batcher *b)
+{
+    return advance_rest_ns(b);
+}
+
 void lace_batcher_count(const lace_batcher *b, lace_batcher_stats *out)
 {
     const page_group *group = &b->session->kv->groups[0];

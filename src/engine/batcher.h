@@ -59,8 +59,9 @@ struct lace_batcher {
     late_choice *chooser;
     flight flights[PROGRAM_SLOTS]; /* under way are n_flights, the oldest is at first_flight */
     int32_t first_flight, n_flights;
-    uint64_t collected_ns; /* when the last one was */
-    uint64_t planned_ns;   /* the same, by the plan's clock */
+    uint64_t collected_ns;  /* when the last one was */
+    uint64_t planned_ns;    /* the same, by the plan's clock */
+    uint64_t queuing_ns[2]; /* what it took to put the last two steps together and queue them */
     step_size size;
     lace_session *draft; /* NULL: none */
     guess_source source;
@@ -103,6 +104,9 @@ bool advance_ahead(lace_batcher *b);
  */
 bool advance_batch(lace_batcher *b);
 
+/* How long the next step may still be put off, so that what comes meanwhile is in it; see lace.h. */
+uint64_t advance_rest_ns(const lace_batcher *b);
+
 /* Give out what was chosen for a generation. False: its text ends, or goes on in another context. */
 bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now);
 
@@ -122,6 +126,13 @@ void flight_submit(lace_batcher *b, size_t n_items);
  * failed; they have ended then.
  */
 bool flight_collect(lace_batcher *b, int32_t *n_choosing);
+
+/* When the oldest step has begun, and what it takes. */
+typedef struct flight_times {
+    uint64_t begin_ns, takes_ns; /* takes_ns: 0: not known */
+} flight_times;
+
+flight_times flight_time(const lace_batcher *b);
 
 /* What is under way for a generation is of no use to it. */
 void flight_forget(lace_batcher *b, lace_generation *g);

@@ -95,12 +95,22 @@ void flight_submit(lace_batcher *b, size_t n_items)
 }
 
 /* A step begins when it is submitted, or when the one before ends. */
+static uint64_t begin_of(const lace_batcher *b, const flight *f)
+{
+    return f->submitted_ns > b->collected_ns ? f->submitted_ns : b->collected_ns;
+}
+
+flight_times flight_time(const lace_batcher *b)
+{
+    const flight *f = &b->flights[b->first_flight];
+    return (flight_times){begin_of(b, f), step_size_time(&b->size, f->n_items)};
+}
+
 static void note_time(lace_batcher *b, const flight *f)
 {
     uint64_t now = clock_ns();
-    uint64_t begin = f->submitted_ns > b->collected_ns ? f->submitted_ns : b->collected_ns;
-    step_size_note(&b->size, f->n_items, now - begin);
-    uint64_t planned = guess_plan_clock(&b->plan);
+    step_size_note(&b->size, f->n_items, now - begin_of(b, f));
+    uint64_t planned = guess_plan_clock(&b->plan), begin;
     begin = f->begun_ns > b->planned_ns ? f->begun_ns : b->planned_ns;
     if ((size_t)f->n_outputs == f->n_items && f->n_items <= TIMED_STEP_ROWS)
         guess_plan_note_step(&b->plan, (int32_t)f->n_items, planned - begin);

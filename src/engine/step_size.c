@@ -26,9 +26,23 @@ static int32_t tiles_of(const step_size *s, size_t n_rows)
 }
 
 /* What a step took: the shorter of the last two, as one may have had to load something. 0: not known. */
+static uint64_t shorter(const uint64_t times[2])
+{
+    return times[0] < times[1] ? times[0] : times[1];
+}
+
 static uint64_t time_of(const step_size *s, int32_t n_tiles)
 {
-    return (uint64_t)min_i64((int64_t)s->times[n_tiles][0], (int64_t)s->times[n_tiles][1]);
+    return shorter(s->times[n_tiles]);
+}
+
+/* Of the steps within a tile, the kind that one of so many rows is. */
+static int kind_of_few(size_t n_rows)
+{
+    int kind = 0;
+    while (((size_t)1 << kind) < n_rows && kind < STEP_FEW_KINDS - 1)
+        kind++;
+    return kind;
 }
 
 /* What it would take: what it took, or by that of the next smaller one that is known. */
@@ -41,13 +55,28 @@ static uint64_t expect(const step_size *s, size_t n_rows)
     return 0;
 }
 
+static void note(uint64_t times[2], uint64_t ns)
+{
+    times[1] = times[0];
+    times[0] = ns;
+}
+
 void step_size_note(step_size *s, size_t n_rows, uint64_t ns)
 {
     int32_t n = s->tile_rows > 0 ? tiles_of(s, n_rows) : 0;
     if (n < 1 || n > STEP_MOST_TILES)
         return;
-    s->times[n][1] = s->times[n][0];
-    s->times[n][0] = ns;
+    note(s->times[n], ns);
+    if (n == 1)
+        note(s->few_times[kind_of_few(n_rows)], ns);
+}
+
+uint64_t step_size_time(const step_size *s, size_t n_rows)
+{
+    int32_t n = s->tile_rows > 0 ? tiles_of(s, n_rows) : 0;
+    if (n < 1 || n > STEP_MOST_TILES)
+        return 0;
+    return n == 1 ? shorter(s->few_times[kind_of_few(n_rows)]) : time_of(s, n);
 }
 
 void step_size_end(step_size *s, size_t n_read, size_t n_made)

@@ -4,7 +4,9 @@
  * Jobs belong to their calls, on the event loop, which keeps them until their last event. So this
  * thread needs no lock but for the list of new jobs, and a cancelled job is one whose flag is set.
  */
+#define _GNU_SOURCE
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -212,13 +214,34 @@ static void post(inference *w, bool has_work)
     w->events_end = &w->events;
 }
 
+/*
+ * Until there is something to do; with the lock held. Between steps it is time that the batcher has to
+ * spare: what comes then is in the next step. Returns whether the next step is due.
+ */
+static bool wait_for_work(inference *w, bool has_work)
+{
+    struct timespec until;
+    while (!has_work && !w->fresh && !w->is_ending)
+        pthread_cond_wait(&w->wake, &w->lock);
+    uint64_t rest_ns = has_work && w->batcher ? lace_batcher_rest_ns(w->batcher) : 0;
+    if (rest_ns == 0)
+        return true;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t end = (uint64_t)until.tv_nsec + rest_ns;
+    until.tv_sec += (time_t)(end / 1000000000);
+    until.tv_nsec = (long)(end % 1000000000);
+    int status = 0;
+    while (!w->fresh && !w->is_ending && status == 0)
+        status = pthread_cond_timedwait(&w->wake, &w->lock, &until);
+    return !w->fresh; /* there may be time for more */
+}
+
 static void *run_inference(void *arg)
 {
     inference *w = arg;
     for (bool has_work = false;;) {
         pthread_mutex_lock(&w->lock);
-        while (!has_work && !w->fresh && !w->is_ending)
-            pthread_cond_wait(&w->wake, &w->lock);
+        bool is_due = wait_for_work(w, has_work);
         gen_job *fresh = w->fresh;
         if (fresh && !has_work)
             w->stepped_ns = clock_ns(); /* idle until now */
@@ -235,7 +258,8 @@ static void *run_inference(void *arg)
             add_job(w, job);
         }
         cancel_flagged(w);
-        has_work = w->batcher && lace_batcher_step(w->batcher);
+        if (is_due)
+            has_work = w->batcher && lace_batcher_step(w->batcher);
         post(w, has_work);
     }
 }
@@ -250,7 +274,11 @@ lace_status inference_create(server *s, inference **out, lace_error *err)
     w->fresh_end = &w->fresh;
     w->events_end = &w->events;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     lace_status status = LACE_OK;
     if (!s->info.is_encoder) /* which generates nothing */
         status = lace_batcher_create(s->model, &s->options.batcher, &w->batcher, err);

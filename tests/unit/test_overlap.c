@@ -3,8 +3,10 @@
  * computes as late as it may, every text must be the one of the reference device, which computes at
  * once. LACE_DEVICE names another device for the same, with fewer cases, as it may be slow.
  */
+#define _GNU_SOURCE
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/batcher.h"
 #include "named_device.h"
@@ -22,6 +24,7 @@ static struct {
     int n_outputs, refuses_every; /* rows so far; of which every so-manieth is refused; 0: none */
     int n_collected, fails_at;
     bool fails_for_good; /* from there on */
+    int takes_ms;        /* a step, at least */
     int32_t sizes[64];
     int n_sizes;
 } seen;
@@ -46,7 +49,9 @@ static lace_status watched_submit(program *p, const batch *b, const choice_rule 
 
 static lace_status watched_collect(program *p, lace_error *err)
 {
+    struct timespec takes = {.tv_nsec = 1000000L * seen.takes_ms};
     seen.n_under_way--;
+    nanosleep(&takes, NULL);
     TRY(seen.real->collect(p, err));
     bool fails = ++seen.n_collected == seen.fails_at ||
                  (seen.fails_for_good && seen.n_collected > seen.fails_at);
@@ -397,6 +402,40 @@ static void steps_are_whole_tiles(void)
         CHECK(seen.sizes[i] % 8 == 0 && seen.sizes[i] <= 48);
 }
 
+/*
+ * While a step of 20 ms is computed, the next one is put off: for three quarters of that, if those before
+ * have taken as long. Who comes meanwhile is in it.
+ */
+static void who_comes_in_time_is_in_the_next_step(void)
+{
+    enum { TAKES_MS = 20 };
+    static result got[4];
+    uint64_t most_ns = 0;
+    forget_seen();
+    lace_batcher *b = start(late, 4, 0, false);
+    CHECK(lace_batcher_rest_ns(b) == 0);
+    seen.takes_ms = TAKES_MS;
+    for (int i = 0; i < 3; i++)
+        add(b, i, &got[i]);
+    for (int i = 0; i < 8; i++) {
+        CHECK(lace_batcher_step(b));
+        uint64_t rest_ns = lace_batcher_rest_ns(b);
+        CHECK(rest_ns <= step_size_time(&b->size, 3) || rest_ns == 0);
+        most_ns = rest_ns > most_ns ? rest_ns : most_ns;
+    }
+    CHECK(most_ns > TAKES_MS * 500000);
+    lace_generation *g = add(b, 8, &got[3]);
+    CHECK(lace_batcher_step(b) && g->n_queued > 0);
+    CHECK(lace_batcher_rest_ns(b) == 0); /* nobody else would find a place */
+    seen.takes_ms = 0;
+    finish(b);
+    CHECK(got[3].n_ends == 1);
+    b = start(at_once, 4, 0, false);
+    add(b, 0, &got[0]);
+    CHECK(lace_batcher_step(b) && lace_batcher_rest_ns(b) == 0);
+    finish(b);
+}
+
 /* ---- Sequences that are continued together --------------------------------------------------- */
 
 enum { N_TOGETHER = 3, N_STEPS = 20 };
@@ -534,6 +573,7 @@ static void check_model(tiny_options o)
     warming_up_changes_no_text();
     where_nothing_may_overlap_nothing_does();
     texts_that_leave_change_no_other();
+    who_comes_in_time_is_in_the_next_step();
     a_step_that_fails_ends_those_that_were_in_it();
     a_device_that_has_failed_for_good_ends_all_in_order();
     sequences_go_on_together();

@@ -92,6 +92,22 @@ static void a_target_for_the_first_token_makes_steps_larger(void)
     CHECK(rows(&s, 8, 4000, 190) == 768); /* but the others wait no longer than that */
 }
 
+static void steps_take_what_steps_like_them_took(void)
+{
+    step_size s = card(0, 0), plain = {0};
+    CHECK(step_size_time(&s, 3) == 0 && step_size_time(&s, 500) == 0);
+    step_size_note(&s, 3, 2 * MS);
+    CHECK(step_size_time(&s, 3) == 0); /* one is not enough */
+    step_size_note(&s, 4, 3 * MS);
+    CHECK(step_size_time(&s, 3) == 2 * MS && step_size_time(&s, 4) == 2 * MS);
+    CHECK(step_size_time(&s, 2) == 0 && step_size_time(&s, 5) == 0);
+    learn(&s); /* whole tiles do not say what few rows take */
+    CHECK(step_size_time(&s, 3) == 2 * MS && step_size_time(&s, 128) == 8 * MS);
+    CHECK(step_size_time(&s, 500) == 20 * MS && step_size_time(&s, 128 * 1000) == 0);
+    step_size_note(&plain, 3, MS);
+    CHECK(step_size_time(&plain, 3) == 0);
+}
+
 static void one_slow_step_is_not_believed(void)
 {
     step_size s = card(25, 0);
@@ -111,6 +127,7 @@ int main(void)
     CASE(prompts_do_not_pile_up);
     CASE(a_target_for_the_next_token_limits_a_step);
     CASE(a_target_for_the_first_token_makes_steps_larger);
+    CASE(steps_take_what_steps_like_them_took);
     CASE(one_slow_step_is_not_believed);
     return tap_end();
 }
