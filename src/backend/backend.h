@@ -59,6 +59,7 @@ typedef struct device_info {
      * end. 0: every row costs.
      */
     int32_t tile_rows, step_rows;
+    bool computes_late;    /* what is queued is computed when somebody waits for it */
     bool has_fast_prompts; /* device_options.fast_prompts */
     bool has_all_caches;   /* KV caches of 4 and 5 bits, keys and values of different types */
 } device_info;

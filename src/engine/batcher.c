@@ -155,6 +155,7 @@ static void find_step(lace_batcher *b)
 {
     device_info info = {0};
     device_describe(b->model->m->device, &info, NULL);
+    b->rests = !info.computes_late;
     b->size = (step_size){.tile_rows = info.tile_rows,
                           .step_rows = info.step_rows,
                           .next_ns = (uint64_t)b->options.next_target_ms * 1000000,

@@ -446,6 +446,7 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
                          .usual_batch = 64,
                          .tile_rows = LATE_TILE,
                          .step_rows = LATE_STEP,
+                         .computes_late = true,
                          .has_all_caches = true};
     return LACE_OK;
 }
