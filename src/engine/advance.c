@@ -524,7 +524,7 @@ bool advance_batch(lace_batcher *b)
 uint64_t advance_rest_ns(const lace_batcher *b)
 {
     bool is_full = b->running.n + b->late.n >= b->options.session.n_sequences;
-    if (!b->rests || b->n_flights != 1 || is_full || !may_overlap(b))
+    if (!b->rests || b->n_hurried > 0 || b->n_flights != 1 || is_full || !may_overlap(b))
         return 0;
     const uint64_t *queuing = b->queuing_ns;
     uint64_t needed = WAKE_NS + 2 * (queuing[0] > queuing[1] ? queuing[0] : queuing[1]);

@@ -67,6 +67,7 @@ struct lace_batcher {
     guess_source source;
     guess_plan plan;
     bool rests;                /* the device computes while nobody waits for it */
+    int32_t n_hurried;         /* steps to come for which nobody rests, see flight.c */
     bool guesses;              /* tokens are guessed where it pays */
     bool is_guessing;          /* they were in the last step that could have them */
     int32_t n_plain;           /* steps since then that could have none */

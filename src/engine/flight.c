@@ -13,6 +13,11 @@
 #include "base/mem.h"
 #include "engine/batcher.h"
 
+/* Who waits for a step that is not over waits longer than that. */
+#define OVER_NS (UINT64_C(50) * 1000)
+
+enum { HURRIED_STEPS = 32 };
+
 lace_status flights_create(lace_batcher *b, lace_error *err)
 {
     for (int i = 0; i < PROGRAM_SLOTS; i++) {
@@ -106,10 +111,21 @@ flight_times flight_time(const lace_batcher *b)
     return (flight_times){begin_of(b, f), step_size_time(&b->size, f->n_items)};
 }
 
-static void note_time(lace_batcher *b, const flight *f)
+/*
+ * f was waited for from `asked` on. If it was over by then, nobody saw when it ended: the next step may
+ * have come too late for the device. Then nobody rests for some steps, which are seen to end.
+ */
+static void note_time(lace_batcher *b, const flight *f, uint64_t asked)
 {
-    uint64_t now = clock_ns();
-    step_size_note(&b->size, f->n_items, now - begin_of(b, f));
+    uint64_t now = clock_ns(), took = now - begin_of(b, f);
+    bool was_over = now - asked < OVER_NS;
+    bool has_rested = b->n_flights > 0 && flight_at(b, 0)->submitted_ns > begin_of(b, f) + took / 2;
+    if (was_over)
+        b->n_hurried = HURRIED_STEPS;
+    else if (b->n_hurried > 0)
+        b->n_hurried--;
+    if (!was_over || !has_rested)
+        step_size_note(&b->size, f->n_items, took);
     uint64_t planned = guess_plan_clock(&b->plan), begin;
     begin = f->begun_ns > b->planned_ns ? f->begun_ns : b->planned_ns;
     if ((size_t)f->n_outputs == f->n_items && f->n_items <= TIMED_STEP_ROWS)
@@ -122,11 +138,12 @@ bool flight_collect(lace_batcher *b, int32_t *n_choosing)
 {
     lace_error err = {0};
     flight *f = flight_at(b, 0);
+    uint64_t asked = clock_ns();
     lace_status status = session_collect(b->session, f->n_outputs, &err);
     b->first_flight = (b->first_flight + 1) % PROGRAM_SLOTS;
     b->n_flights--;
     *n_choosing = 0;
-    note_time(b, f);
+    note_time(b, f, asked);
     if (status != LACE_OK) {
         fail(b, f, status, &err);
         return false;
