@@ -170,8 +170,8 @@ static void messages_are_answered(void)
           answer_has(&a, "\"output_tokens\":8"));
     json_decref(body());
     post("/v1/messages",
-         "{\"max_tokens\":99,\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],"
-         "\"stop_sequences\":[\"e\"]}");
+         "{\"max_tokens\":99,\"temperature\":0,\"messages\":[{\"role\":\"user\",\"content\":"
+         "\"Once\"}],\"stop_sequences\":[\"e\"]}");
     answer_check(&a, 200, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"e\"");
 }
 
