@@ -109,6 +109,35 @@ static void run_copy(warp *w, const instr *i, uint32_t mask)
         for_lanes(w, i, mask, copy_bytes);
 }
 
+/* op: as above, and a bit for each block of the cluster that gets the bytes. */
+static const char *copy_to_all(warp *w, const instr *i, int lane)
+{
+    const uint32_t to = word_of(w, i, 0, lane), n = word_of(w, i, 2, lane);
+    const uint32_t bar_at = word_of(w, i, 3, lane), blocks = word_of(w, i, 4, lane) & 0xffff;
+    const uint8_t *from = one_pointer(w, i, lane, rows_of(w, i->op[1])[lane], SPACE_GLOBAL, n);
+    if (blocks >> w->block->team->n_blocks)
+        return "a copy to blocks that the cluster has not";
+    for (uint32_t k = 0; from && blocks >> k; k++) {
+        if (!(blocks >> k & 1))
+            continue;
+        const uint32_t which = (k + 1) << 24, place = to & ADDRESS_IN_BLOCK;
+        uint8_t *there = one_pointer(w, i, lane, which | place, SPACE_SHARED, n);
+        uint64_t *bar = barrier_at(w, i, lane, which | (bar_at & ADDRESS_IN_BLOCK));
+        if (!there || !bar)
+            return NULL;
+        const char *wrong = bulk_load(w->block->team->bulk, there, place, from, n, bar);
+        if (wrong)
+            return wrong;
+    }
+    return NULL;
+}
+
+static void run_copy_to_all(warp *w, const instr *i, uint32_t mask)
+{
+    if (copies_of(w, i))
+        for_lanes(w, i, mask, copy_to_all);
+}
+
 typedef struct reader {
     warp *w;
     const instr *i;
@@ -203,7 +232,7 @@ static decoded decode_mbarrier(decoder *d, const statement *s)
 {
     const operand *o = s->operands;
     instr *i;
-    if (op_has(s->op, "shared::cluster"))
+    if (op_has(s->op, "shared::cluster") && !op_begins(s->op, "mbarrier.arrive.release.cluster"))
         return NOT_MINE;
     if (op_begins(s->op, "mbarrier.try_wait.parity") ||
         op_begins(s->op, "mbarrier.test_wait.parity")) {
@@ -255,7 +284,10 @@ decoded decode_bulk(decoder *d, const statement *s)
         return decode_box(d, s);
     if (op_begins(s->op, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes") &&
         s->n >= 4) {
-        instr *i = decode_add(d, s, KIND_PLAIN, run_copy);
+        const bool to_all = op_has(s->op, "multicast::cluster");
+        instr *i = decode_add(d, s, KIND_PLAIN, to_all ? run_copy_to_all : run_copy);
+        if (to_all && !(i && s->n >= 5 && decode_operand(d, i, 4, &o[4], CLASS_ROW, false)))
+            return DECODE_FAILED;
         return i && plain_address(d, i, 0, &o[0], CLASS_ROW) &&
                        plain_address(d, i, 1, &o[1], CLASS_ROWS) &&
                        decode_operand(d, i, 2, &o[2], CLASS_ROW, false) &&

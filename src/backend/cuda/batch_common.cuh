@@ -139,6 +139,55 @@ static __device__ __forceinline__ void copy_in_once(uint32_t to, const void *fro
                  : "memory");
 }
 
+/* To the same place, and counted by the same barrier, in each block of the cluster that `blocks` has a
+ * bit for. */
+static __device__ __forceinline__ void copy_in_all(uint32_t to, const void *from, uint32_t n_bytes,
+                                                   uint32_t bar, uint16_t blocks)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n_bytes), "r"(bar), "h"(blocks)
+                 : "memory");
+}
+
+/* At a barrier of another block of the cluster. */
+static __device__ __forceinline__ void bar_arrive_at(uint32_t bar, uint32_t block)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+                 "}" ::"r"(bar),
+                 "r"(block)
+                 : "memory");
+}
+
+/* A barrier that other blocks of the cluster arrive at. */
+static __device__ __forceinline__ void bar_wait_cluster(uint32_t bar, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "AGAIN:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra DONE;\n"
+                 "bra AGAIN;\n"
+                 "DONE:\n"
+                 "}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* All threads of the cluster's blocks: each says that it is here, and waits for the others. */
+static __device__ __forceinline__ void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
 static __device__ __forceinline__ void copy_out(void *to, uint32_t from, uint32_t n_bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),

@@ -202,4 +202,9 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
 lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
                       uint32_t shared_bytes, const void *params, lace_error *err);
 
+/* The same in clusters of so many blocks, along x. */
+lace_status gpu_start_clusters(const gpu_job *j, const char *name, const uint32_t grid[3],
+                               uint32_t cluster, uint32_t threads, uint32_t shared_bytes,
+                               const void *params, lace_error *err);
+
 #endif

@@ -3,6 +3,9 @@
  * time (batch_bytes.cu), and go through matmul_bytes_*. Single tokens and small batches are multiplied
  * as ever, and so are the logits.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/numbers.h"
 #include "backend/cuda/bytes_params.h"
 #include "backend/cuda/handover.h"
@@ -17,8 +20,10 @@ enum {
 };
 
 static const int32_t widths[N_WIDTHS] = {128, 256}; /* tokens of a block */
-static const char *const wide_names[N_WIDTHS] = {"matmul_bytes_groups_128",
-                                                 "matmul_bytes_groups_256"};
+/* Alone, or two with the same tokens that share what they bring. */
+static const char *const wide_names[2][N_WIDTHS] = {
+    {"matmul_bytes_groups_128", "matmul_bytes_groups_256"},
+    {"matmul_bytes_pairs_128", "matmul_bytes_pairs_256"}};
 enum { OLD_WIDTH = 64 }; /* without wgmma */
 
 /* By kind, and NULL where there is no kernel: what makes atoms of weights, or, without wgmma, the
@@ -65,6 +70,22 @@ static int width_for(const gpu *g, const batch_matmul *p, int64_t n_blocks)
     return time[1] <= time[0];
 }
 
+/* Measurements set LACE_BYTES_BLOCKS to 128 or 256 (tokens of a block), alone, or both with a comma. */
+static bool is_wished(const char *what)
+{
+    const char *wish = getenv("LACE_BYTES_BLOCKS");
+    return wish && strstr(wish, what);
+}
+
+/*
+ * Pairs take a third less from L2, which by its bytes is what decides how long a product takes (docs/journal,
+ * 2026-11-19): no card has timed that, either.
+ */
+static uint32_t blocks_of_cluster(const gpu *g, int64_t n_blocks)
+{
+    return n_blocks % 2 == 0 && g->can.most_cluster > 1 && !is_wished("alone") ? 2 : 1;
+}
+
 batch_kernel bytes_kernel_for(const gpu *g, const batch_matmul *p, tile_kind kind, int64_t n_blocks)
 {
     batch_kernel k = {.n_groups = 2, .n_sharing = 1, .shared_bytes = shared_bytes(g, kind)};
@@ -73,10 +94,11 @@ batch_kernel bytes_kernel_for(const gpu *g, const batch_matmul *p, tile_kind kin
         k.name = names[kind][1];
         return k;
     }
-    int i = width_for(g, p, n_blocks);
+    int i = is_wished("128") ? 0 : is_wished("256") ? 1 : width_for(g, p, n_blocks);
     k.n_helping = 1;
     k.n_tokens = widths[i];
-    k.name = wide_names[i];
+    k.cluster = blocks_of_cluster(g, n_blocks);
+    k.name = wide_names[k.cluster - 1][i];
     return k;
 }
 

@@ -148,7 +148,7 @@ float batch_kind_scale(tile_kind kind, float scale)
 typedef struct cut {
     int n_groups, n_helping, n_tokens, n_blocks, n_parts;
     const char *name;
-    uint32_t shared_bytes;
+    uint32_t cluster, shared_bytes;
 } cut;
 
 enum { MAX_PARTS = 16 };
@@ -261,6 +261,7 @@ static cut choose_bytes(const gpu *g, const batch_matmul *p, tile_kind kind)
              .n_tokens = k.n_tokens,
              .n_blocks = batch_count_blocks(p, k.n_groups),
              .name = k.name,
+             .cluster = k.cluster,
              .shared_bytes = k.shared_bytes};
     c.n_parts = count_parts(g, p, kind, (int64_t)c.n_blocks * divide_up(p->n_tokens, c.n_tokens));
     return c;
@@ -287,10 +288,12 @@ static lace_status run_product(const gpu_job *j, bytes_matmul *b, tile_kind kind
                                           (uint64_t)p->part_stride);
     if (is_bytes)
         TRY(bytes_weights(j, b, kind, c.n_blocks, scratch, err));
-    uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, c.n_tokens), (uint32_t)c.n_blocks,
-                        (uint32_t)c.n_parts};
-    TRY(gpu_start(j, c.name, grid, (uint32_t)((c.n_groups + c.n_helping) * GROUP_THREADS),
-                  c.shared_bytes, b, err));
+    uint32_t cluster = c.cluster > 1 ? c.cluster : 1;
+    uint32_t grid[3] = {cluster * (uint32_t)divide_up(p->n_tokens, c.n_tokens),
+                        (uint32_t)c.n_blocks / cluster, (uint32_t)c.n_parts};
+    TRY(gpu_start_clusters(j, c.name, grid, cluster,
+                           (uint32_t)((c.n_groups + c.n_helping) * GROUP_THREADS), c.shared_bytes,
+                           b, err));
     if (c.n_parts == 1)
         return LACE_OK;
     batch_finish f = {.parts = p->parts,

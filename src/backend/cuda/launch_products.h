@@ -37,6 +37,7 @@ typedef struct batch_kernel {
     int32_t n_groups;  /* of 64 rows, of a block */
     int32_t n_helping; /* groups of threads beside these, without rows of their own */
     int32_t n_sharing; /* blocks that are on a processor at once */
+    uint32_t cluster;  /* blocks with the same tokens that are one; 0: as 1 */
     uint32_t shared_bytes;
 } batch_kernel;
 

@@ -26,16 +26,24 @@ enum { MAX_GRID_Y = 65535 };
 
 _Static_assert((int)GPU_MAX_AXES == (int)ROPE_MAX_AXES, "kernels know as many axes as steps");
 
-lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
-                      uint32_t shared_bytes, const void *params, lace_error *err)
+lace_status gpu_start_clusters(const gpu_job *j, const char *name, const uint32_t grid[3],
+                               uint32_t cluster, uint32_t threads, uint32_t shared_bytes,
+                               const void *params, lace_error *err)
 {
     cuda_launch l = {.grid = {grid[0], grid[1], grid[2]},
                      .block = {threads},
                      .shared_bytes = shared_bytes,
+                     .cluster = cluster,
                      .overlaps = j->g->can.overlaps};
     TRY(gpu_prepare(j->g, name, shared_bytes, &l.kernel, err));
     void *arguments[] = {(void *)(uintptr_t)params};
     return cuda_run(j->queue, &l, arguments, err);
+}
+
+lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
+                      uint32_t shared_bytes, const void *params, lace_error *err)
+{
+    return gpu_start_clusters(j, name, grid, 1, threads, shared_bytes, params, err);
 }
 
 static lace_status start_rows(const gpu_job *j, const char *name, int64_t n_rows, uint32_t n_parts,

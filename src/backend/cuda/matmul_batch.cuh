@@ -63,15 +63,16 @@ static __device__ __forceinline__ void find_rows(const batch_matmul &p, int warp
     w.n_rows = p.n_rows[w.weight];
 }
 
-/* False if there is nothing to do for the whole block. */
-static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n, int warp,
-                                                 int n_groups, batch_work &w)
+/* False if there is nothing to do for the whole block. x, y: its place among tokens, and among rows. */
+static __device__ __forceinline__ bool find_work_at(const batch_matmul &p, int bytes, int n,
+                                                    int warp, int n_groups, int x, int y,
+                                                    batch_work &w)
 {
-    int block = blockIdx.y, expert = 0;
-    w.token0 = (int)blockIdx.x * n;
+    int block = y, expert = 0;
+    w.token0 = x * n;
     w.token_end = p.n_tokens;
     if (p.slots.tiles) {
-        const batch_tile tile = p.slots.tiles[blockIdx.x];
+        const batch_tile tile = p.slots.tiles[x];
         expert = tile.expert;
         w.token0 = tile.begin;
         w.token_end = tile.end;
@@ -94,6 +95,12 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
               ((uint64_t)(w.row0 >> 4) * p.n_tiles + w.tile0) * bytes;
     w.bias = p.bias[w.weight] ? p.bias[w.weight] + (int64_t)expert * w.n_rows : NULL;
     return true;
+}
+
+static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n, int warp,
+                                                 int n_groups, batch_work &w)
+{
+    return find_work_at(p, bytes, n, warp, n_groups, (int)blockIdx.x, (int)blockIdx.y, w);
 }
 
 static __device__ __forceinline__ bool find_work(const batch_matmul &p, int bytes, int n,

@@ -10,6 +10,10 @@
  * once, too, and then both scale while nobody multiplies. (Scaling takes about two thirds as long as
  * multiplying, by its instructions; what the turns bring no card has timed.) Registers go from the group
  * that brings to those that multiply.
+ *
+ * What L2 can give is the limit: 101 KB for 2,048 cycles of the tensor cores. So two blocks with the same
+ * tokens and neighbouring rows are a cluster, if rows are enough for pairs: each brings one half of the
+ * activations for both. A place is free when both have read it.
  */
 #include "backend/cuda/bytes_common.cuh"
 #include "backend/cuda/bytes_params.h"
@@ -42,6 +46,18 @@ struct bytes_barriers {
     uint32_t x_full, x_empty, w_full, w_empty;
 };
 
+/* Blocks of a cluster, and their places in the grid: pairs of rows lie along x, beside each other. */
+template <bool PAIRS> struct bytes_place {
+    int token_block, row_block, rank;
+
+    __device__ __forceinline__ bytes_place()
+    {
+        rank = PAIRS ? (int)blockIdx.x & 1 : 0;
+        token_block = PAIRS ? (int)blockIdx.x >> 1 : (int)blockIdx.x;
+        row_block = PAIRS ? 2 * (int)blockIdx.y + rank : (int)blockIdx.y;
+    }
+};
+
 /* Which place comes next in a ring, and the parity of its barriers. */
 template <int STAGES> struct ring_place {
     int at = 0;
@@ -58,11 +74,12 @@ template <int STAGES> struct ring_place {
 
 template <int N>
 static __device__ __forceinline__ void bring_weights(const bytes_matmul &all, const batch_work &w,
-                                                     uint8_t *shared, const bytes_barriers &b)
+                                                     int row_block, uint8_t *shared,
+                                                     const bytes_barriers &b)
 {
     typedef bytes_stages<N> stages;
     ring_place<stages::W> place;
-    size_t from = (size_t)blockIdx.y * all.m.n_tiles + w.tile0;
+    size_t from = (size_t)row_block * all.m.n_tiles + w.tile0;
     for (int t = 0; t < w.n_tiles; t++, from++, place.advance()) {
         if (t >= stages::W)
             bar_wait(b.w_empty + 8 * place.at, place.parity ^ 1);
@@ -75,10 +92,21 @@ static __device__ __forceinline__ void bring_weights(const bytes_matmul &all, co
     }
 }
 
-template <int N>
-static __device__ __forceinline__ void bring_activations(const bytes_matmul &all,
-                                                         const batch_work &w, int n_chunks,
-                                                         uint8_t *shared, const bytes_barriers &b)
+/* To this block, or to both of a pair. */
+template <bool PAIRS>
+static __device__ __forceinline__ void bring(const uint8_t *to, const void *from, uint32_t n_bytes,
+                                             uint32_t bar)
+{
+    if (PAIRS)
+        copy_in_all(shared_u32(to), from, n_bytes, bar, 3);
+    else
+        copy_in(shared_u32(to), from, n_bytes, bar);
+}
+
+template <int N, bool PAIRS>
+static __device__ __forceinline__ void
+bring_activations(const bytes_matmul &all, const batch_work &w, int n_chunks, int rank,
+                  uint8_t *shared, const bytes_barriers &b)
 {
     typedef bytes_stages<N> stages;
     constexpr int CHUNK = stages::CHUNK;
@@ -87,19 +115,28 @@ static __device__ __forceinline__ void bring_activations(const bytes_matmul &all
     ring_place<stages::X> place;
     for (int t = 0, i = 0; t < w.n_tiles; t++)
         for (int c = 0; c < n_chunks; c++, i++, place.advance()) {
-            if (i >= stages::X)
-                bar_wait(b.x_empty + 8 * place.at, place.parity ^ 1);
+            if (i >= stages::X) {
+                if (PAIRS)
+                    bar_wait_cluster(b.x_empty + 8 * place.at, place.parity ^ 1);
+                else
+                    bar_wait(b.x_empty + 8 * place.at, place.parity ^ 1);
+            }
             const int token0 = w.token0 + c * CHUNK;
             const uint32_t n = (uint32_t)min(CHUNK / 8, (w.token_end - token0 + 7) / 8);
-            const size_t k = (size_t)(w.tile0 + t) * n_atoms, row = (size_t)token0 / 8;
-            uint8_t *to = shared + place.at * stages::ATOMS;
+            /* Of n atoms this block brings `some`, from number `first` on. */
+            const uint32_t first = rank ? (n + 1) / 2 : 0;
+            const uint32_t some = !PAIRS ? n : rank ? n - first : (n + 1) / 2;
+            const size_t k = (size_t)(w.tile0 + t) * n_atoms, row = (size_t)token0 / 8 + first;
+            const uint8_t *to = shared + place.at * stages::ATOMS + first * ATOM_BYTES;
             const uint32_t bar = b.x_full + 8 * place.at;
             bar_expect(bar, n * (2 * ATOM_BYTES + 64));
-            copy_in(shared_u32(to), p.x + (2 * k + row) * ATOM_BYTES, n * ATOM_BYTES, bar);
-            copy_in(shared_u32(to + CHUNK * 128), p.x + (2 * k + n_atoms + row) * ATOM_BYTES,
-                    n * ATOM_BYTES, bar);
-            copy_in(shared_u32(shared + stages::UNITS_AT + place.at * stages::UNITS),
-                    all.units + (k + row) * 16, n * 64, bar);
+            if (some == 0)
+                continue;
+            bring<PAIRS>(to, p.x + (2 * k + row) * ATOM_BYTES, some * ATOM_BYTES, bar);
+            bring<PAIRS>(to + CHUNK * 128, p.x + (2 * k + n_atoms + row) * ATOM_BYTES,
+                         some * ATOM_BYTES, bar);
+            bring<PAIRS>(shared + stages::UNITS_AT + place.at * stages::UNITS + first * 64,
+                         all.units + (k + row) * 16, some * 64, bar);
         }
 }
 
@@ -117,10 +154,10 @@ static __device__ __forceinline__ void give_turn(int group)
 }
 
 /* Sums of a group's 64 rows: as store_sums has them. */
-template <int N>
-static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, int warp, int lane,
-                                                    uint8_t *shared, const bytes_barriers &b,
-                                                    float (&d)[N / 2])
+template <int N, bool PAIRS>
+static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, int rank, int warp,
+                                                    int lane, uint8_t *shared,
+                                                    const bytes_barriers &b, float (&d)[N / 2])
 {
     typedef bytes_stages<N> stages;
     constexpr int CHUNK = stages::CHUNK, CHUNKS = N / CHUNK;
@@ -176,12 +213,15 @@ static __device__ __forceinline__ void multiply_all(int n_tiles, int n_chunks, i
             __syncwarp();
             if (lane == 0)
                 bar_arrive(b.x_empty + 8 * x.at);
+            if (PAIRS && lane == 0)
+                bar_arrive_at(b.x_empty + 8 * x.at, rank ^ 1);
             x.advance();
         }
     }
 }
 
-template <int N> static __device__ __forceinline__ void matmul_bytes_groups(const bytes_matmul &all)
+template <int N, bool PAIRS>
+static __device__ __forceinline__ void matmul_bytes_groups(const bytes_matmul &all)
 {
 #if defined(__CUDA_ARCH__)
     typedef bytes_stages<N> stages;
@@ -189,9 +229,10 @@ template <int N> static __device__ __forceinline__ void matmul_bytes_groups(cons
     extern __shared__ __align__(1024) uint8_t shared[];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     launch_next();
+    const bytes_place<PAIRS> at;
     batch_work w;
-    if (!find_work(p, 0, N, warp % MULTIPLY_WARPS, 2, w))
-        return;
+    if (!find_work_at(p, 0, N, warp % MULTIPLY_WARPS, 2, at.token_block, at.row_block, w))
+        return; /* both of a pair, as their tokens are the same */
     const int n_chunks =
         min(N / stages::CHUNK, (w.token_end - w.token0 + stages::CHUNK - 1) / stages::CHUNK);
     bytes_barriers b;
@@ -202,7 +243,7 @@ template <int N> static __device__ __forceinline__ void matmul_bytes_groups(cons
     if (threadIdx.x == 0) {
         for (int s = 0; s < stages::X; s++) {
             bar_init(b.x_full + 8 * s, 1);
-            bar_init(b.x_empty + 8 * s, MULTIPLY_WARPS);
+            bar_init(b.x_empty + 8 * s, PAIRS ? 2 * MULTIPLY_WARPS : MULTIPLY_WARPS);
         }
         for (int s = 0; s < stages::W; s++) {
             bar_init(b.w_full + 8 * s, 1);
@@ -210,38 +251,53 @@ template <int N> static __device__ __forceinline__ void matmul_bytes_groups(cons
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    if (PAIRS) { /* the other block's barriers are there, too */
+        cluster_arrive();
+        cluster_wait();
+    }
     __syncthreads();
     wait_previous();
     if (warp >= MULTIPLY_WARPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(BRING_REGISTERS));
         if (warp == MULTIPLY_WARPS && lane == 0)
-            bring_weights<N>(all, w, shared, b);
+            bring_weights<N>(all, w, at.row_block, shared, b);
         if (warp == MULTIPLY_WARPS + 1 && lane == 0)
-            bring_activations<N>(all, w, n_chunks, shared, b);
+            bring_activations<N, PAIRS>(all, w, n_chunks, at.rank, shared, b);
         __syncwarp();
+        if (PAIRS)
+            cluster_arrive();
         if (p.mode == BATCH_GLU) { /* where gates meet */
             __syncthreads();
             __syncthreads();
         }
+        if (PAIRS)
+            cluster_wait();
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
     float d[N / 2];
-    multiply_all<N>(w.n_tiles, n_chunks, warp, lane, shared, b, d);
+    multiply_all<N, PAIRS>(w.n_tiles, n_chunks, at.rank, warp, lane, shared, b, d);
+    __syncwarp();
+    if (PAIRS) /* the other one may end: nothing more goes there from this warp */
+        cluster_arrive();
     if (p.mode == BATCH_GLU)
         store_glu<N>(p, w, d, lane, (float *)shared);
     else
         store_sums<N>(p, w, d, lane);
+    if (PAIRS)
+        cluster_wait();
 #endif
 }
 
-#define MATMUL_BYTES_GROUPS(n)                                                                     \
+#define MATMUL_BYTES_GROUPS(n, name, pairs)                                                        \
     extern "C" __global__ void __launch_bounds__(GROUPS_THREADS, 1)                                \
-        matmul_bytes_groups_##n(const __grid_constant__ bytes_matmul p)                            \
+        matmul_bytes_##name##_##n(const __grid_constant__ bytes_matmul p)                          \
     {                                                                                              \
-        matmul_bytes_groups<n>(p);                                                                 \
+        matmul_bytes_groups<n, pairs>(p);                                                          \
     }
-MATMUL_BYTES_GROUPS(128)
-MATMUL_BYTES_GROUPS(256)
+MATMUL_BYTES_GROUPS(128, groups, false)
+MATMUL_BYTES_GROUPS(256, groups, false)
+MATMUL_BYTES_GROUPS(128, pairs, true)
+MATMUL_BYTES_GROUPS(256, pairs, true)
 
 #endif
