@@ -24,3 +24,13 @@ int64_t clock_wall_seconds(void)
     struct tm local;
     return (int64_t)(localtime_r(&now, &local) ? timegm(&local) : now);
 }
+
+struct timespec clock_after(uint64_t ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t end = (uint64_t)t.tv_nsec + ns;
+    t.tv_sec += (time_t)(end / UINT64_C(1000000000));
+    t.tv_nsec = (long)(end % UINT64_C(1000000000));
+    return t;
+}

@@ -3,6 +3,7 @@
 #define LACE_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 uint64_t clock_ns(void);
 
@@ -17,5 +18,8 @@ static inline uint64_t clock_seconds(int64_t n)
 {
     return (uint64_t)n * UINT64_C(1000000000);
 }
+
+/* When so much time will have passed, for a pthread_cond_t of CLOCK_MONOTONIC. */
+struct timespec clock_after(uint64_t ns);
 
 #endif

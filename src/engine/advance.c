@@ -19,7 +19,7 @@
 #define CHOOSE_ALL_NS (INT64_C(4) * 1000000)
 #define CHOOSE_ONE_NS (INT64_C(1) * 1000000)
 
-/* A thread that has waited for a time goes on so much later, at most. */
+/* What is left for a thread that waits for a time to go on behind it: a guess. */
 #define WAKE_NS (UINT64_C(300) * 1000)
 
 /* Steps after which guesses are tried again, where steps overlap while there are none. */

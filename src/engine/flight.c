@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "engine/batcher.h"
 
-/* Who waits for a step that is not over waits longer than that. */
+/* Who waits for a step that is not over waits longer than that: a guess, which no card has tried. */
 #define OVER_NS (UINT64_C(50) * 1000)
 
 enum { HURRIED_STEPS = 32 };
@@ -126,8 +126,8 @@ static void note_time(lace_batcher *b, const flight *f, uint64_t asked)
         b->n_hurried--;
     if (!was_over || !has_rested)
         step_size_note(&b->size, f->n_items, took);
-    uint64_t planned = guess_plan_clock(&b->plan), begin;
-    begin = f->begun_ns > b->planned_ns ? f->begun_ns : b->planned_ns;
+    uint64_t planned = guess_plan_clock(&b->plan);
+    uint64_t begin = f->begun_ns > b->planned_ns ? f->begun_ns : b->planned_ns;
     if ((size_t)f->n_outputs == f->n_items && f->n_items <= TIMED_STEP_ROWS)
         guess_plan_note_step(&b->plan, (int32_t)f->n_items, planned - begin);
     b->planned_ns = planned;

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #define MAX_NS (UINT64_C(500) * 1000000) /* for one token; a generation that needs more ends */
@@ -83,11 +84,7 @@ void late_push(late_choice *l, lace_generation *g)
 
 lace_generation *late_take(late_choice *l, uint64_t wait_ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t end = (uint64_t)until.tv_nsec + wait_ns;
-    until.tv_sec += (time_t)(end / 1000000000);
-    until.tv_nsec = (long)(end % 1000000000);
+    struct timespec until = clock_after(wait_ns);
     pthread_mutex_lock(&l->lock);
     while (!l->done && wait_ns && (l->waiting || l->current))
         if (pthread_cond_timedwait(&l->has_done, &l->lock, &until) != 0)

@@ -220,16 +220,12 @@ static void post(inference *w, bool has_work)
  */
 static bool wait_for_work(inference *w, bool has_work)
 {
-    struct timespec until;
     while (!has_work && !w->fresh && !w->is_ending)
         pthread_cond_wait(&w->wake, &w->lock);
     uint64_t rest_ns = has_work && w->batcher ? lace_batcher_rest_ns(w->batcher) : 0;
     if (rest_ns == 0)
         return true;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t end = (uint64_t)until.tv_nsec + rest_ns;
-    until.tv_sec += (time_t)(end / 1000000000);
-    until.tv_nsec = (long)(end % 1000000000);
+    struct timespec until = clock_after(rest_ns);
     int status = 0;
     while (!w->fresh && !w->is_ending && status == 0)
         status = pthread_cond_timedwait(&w->wake, &w->lock, &until);

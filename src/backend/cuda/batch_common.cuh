@@ -100,19 +100,24 @@ static __device__ __forceinline__ void bar_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-static __device__ __forceinline__ void bar_wait(uint32_t bar, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "AGAIN:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra DONE;\n"
-                 "bra AGAIN;\n"
-                 "DONE:\n"
-                 "}" ::"r"(bar),
-                 "r"(parity)
-                 : "memory");
-}
+/* A barrier of this block's threads; one that other blocks of the cluster arrive at. */
+#define BAR_WAIT(name, scope)                                                                      \
+    static __device__ __forceinline__ void name(uint32_t bar, uint32_t parity)                     \
+    {                                                                                              \
+        asm volatile("{\n"                                                                         \
+                     ".reg .pred p;\n"                                                             \
+                     "AGAIN:\n"                                                                    \
+                     "mbarrier.try_wait.parity" scope ".shared::cta.b64 p, [%0], %1;\n"            \
+                     "@p bra DONE;\n"                                                              \
+                     "bra AGAIN;\n"                                                                \
+                     "DONE:\n"                                                                     \
+                     "}" ::"r"(bar),                                                               \
+                     "r"(parity)                                                                   \
+                     : "memory");                                                                  \
+    }
+BAR_WAIT(bar_wait, "")
+BAR_WAIT(bar_wait_cluster, ".acquire.cluster")
+#undef BAR_WAIT
 
 static __device__ __forceinline__ uint64_t policy_evict_first(void)
 {
@@ -159,21 +164,6 @@ static __device__ __forceinline__ void bar_arrive_at(uint32_t bar, uint32_t bloc
                  "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
                  "}" ::"r"(bar),
                  "r"(block)
-                 : "memory");
-}
-
-/* A barrier that other blocks of the cluster arrive at. */
-static __device__ __forceinline__ void bar_wait_cluster(uint32_t bar, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "AGAIN:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra DONE;\n"
-                 "bra AGAIN;\n"
-                 "DONE:\n"
-                 "}" ::"r"(bar),
-                 "r"(parity)
                  : "memory");
 }
 
